@@ -1,108 +1,160 @@
 """Train deep networks without batch normalization: five papers as composable pure functions.
 
-`jaxnorm.nnx`, which needs Flax, is imported when it is first used.
+Every name is imported when it is first used, and with it what it needs: SciPy by quadrature, Flax
+by `jaxnorm.nnx`.
 """
 
+import importlib as _importlib
 import typing as _typing
-
-from jaxnorm import theory as theory
-from jaxnorm._activations import gaussian_moments as gaussian_moments
-from jaxnorm._activations import jacobian_factor as jacobian_factor
-from jaxnorm._activations import rectified_moments as rectified_moments
-from jaxnorm._activations import standardized as standardized
-from jaxnorm._branches import residual_factors as residual_factors
-from jaxnorm._branches import scale_branches as scale_branches
-from jaxnorm._centered_inputs import CenteredInputsState as CenteredInputsState
-from jaxnorm._centered_inputs import centered_inputs as centered_inputs
-from jaxnorm._centered_inputs import refresh_input_means as refresh_input_means
-from jaxnorm._clip import clip_by_layer_norm as clip_by_layer_norm
-from jaxnorm._describe import describe as describe
-from jaxnorm._fixed_step import fixed_step as fixed_step
-from jaxnorm._fold import fold_into_kernel as fold_into_kernel
-from jaxnorm._gamma_decay import affine_gamma_decay_strength as affine_gamma_decay_strength
-from jaxnorm._gamma_decay import gamma_decay as gamma_decay
-from jaxnorm._gamma_decay import gamma_decay_strength as gamma_decay_strength
-from jaxnorm._gamma_decay import perceptron_gamma_decay_strength as perceptron_gamma_decay_strength
-from jaxnorm._initializers import data_dependent_init as data_dependent_init
-from jaxnorm._initializers import orthogonal_init as orthogonal_init
-from jaxnorm._initializers import sphere_init as sphere_init
-from jaxnorm._initializers import variance_preserving_init as variance_preserving_init
-from jaxnorm._input_means import input_means as input_means
-from jaxnorm._kinds import CenteredWeightNormalized as CenteredWeightNormalized
-from jaxnorm._kinds import LinearlyConstrained as LinearlyConstrained
-from jaxnorm._kinds import Scaled as Scaled
-from jaxnorm._kinds import WeightNormalized as WeightNormalized
-from jaxnorm._kinds import WeightStandardized as WeightStandardized
-from jaxnorm._layout import Layout as Layout
-from jaxnorm._layout import exclude as exclude
-from jaxnorm._layout import flax_layout as flax_layout
-from jaxnorm._layout import layout_from_rules as layout_from_rules
-from jaxnorm._layout import map_kernels as map_kernels
-from jaxnorm._layout import torch_layout as torch_layout
-from jaxnorm._losses import collect_preactivations as collect_preactivations
-from jaxnorm._losses import initial_betas as initial_betas
-from jaxnorm._losses import positive_betas as positive_betas
-from jaxnorm._losses import total_variance_constancy as total_variance_constancy
-from jaxnorm._losses import variance_constancy_loss as variance_constancy_loss
-from jaxnorm._methods import constrain as constrain
-from jaxnorm._methods import linearly_constrain as linearly_constrain
-from jaxnorm._methods import propagate_normalization as propagate_normalization
-from jaxnorm._metrics import constraint_drift as constraint_drift
-from jaxnorm._metrics import metrics as metrics
-from jaxnorm._node import Reparametrization as Reparametrization
-from jaxnorm._noise import linear_stddev as linear_stddev
-from jaxnorm._noise import with_scale_noise as with_scale_noise
-from jaxnorm._noise_injection import NoiseState as NoiseState
-from jaxnorm._noise_injection import clean_parameters as clean_parameters
-from jaxnorm._noise_injection import noise_injection as noise_injection
-from jaxnorm._noise_injection import perturb_scales as perturb_scales
-from jaxnorm._normalizer_free import normalizer_free as normalizer_free
-from jaxnorm._propagation import describe_propagation as describe_propagation
-from jaxnorm._propagation import propagation as propagation
-from jaxnorm._reparametrize import effective as effective
-from jaxnorm._reparametrize import parameter_count as parameter_count
-from jaxnorm._reparametrize import reparametrize as reparametrize
-from jaxnorm._roles import describe_roles as describe_roles
-from jaxnorm._shaped import shaped as shaped
-from jaxnorm._shaped import traced_depth as traced_depth
-from jaxnorm._spectral import SpectrallyNormalized as SpectrallyNormalized
-from jaxnorm._spectral import attach_singular_vectors as attach_singular_vectors
-from jaxnorm._spectral import power_iteration as power_iteration
-from jaxnorm._sphere import center as center
-from jaxnorm._sphere import project as project
-from jaxnorm._sphere import project_to_sphere as project_to_sphere
-from jaxnorm._sphere_projection import centered_gradient as centered_gradient
-from jaxnorm._sphere_projection import sphere_projection as sphere_projection
-from jaxnorm._statistics import Moments as Moments
-from jaxnorm._statistics import batch_moments as batch_moments
-from jaxnorm._statistics import independent_positions as independent_positions
-from jaxnorm._statistics import kurtosis as kurtosis
-from jaxnorm._statistics import merge_moments as merge_moments
-from jaxnorm._statistics import population_statistics as population_statistics
-from jaxnorm._stiefel import project_kernels_to_stiefel as project_kernels_to_stiefel
-from jaxnorm._stiefel import project_to_stiefel as project_to_stiefel
-from jaxnorm._stiefel import stiefel_projection as stiefel_projection
-from jaxnorm._trace.queries import first_layer as first_layer
-from jaxnorm._trace.queries import traced_layout as traced_layout
-from jaxnorm._zero_sums import center_kernels as center_kernels
-from jaxnorm._zero_sums import zero_sum_projection as zero_sum_projection
 
 __version__ = "0.2.0"
 
-# Each name is imported once, as itself, for type checkers; `help` reads the list.
-__all__ = [name for name in [*dir(), "nnx"] if not name.startswith("_")]
+#: The public names of each private module.
+_NAMES = {
+    "_activations": "gaussian_moments jacobian_factor rectified_moments standardized",
+    "_branches": "residual_factors scale_branches",
+    "_centered_inputs": "centered_inputs CenteredInputsState refresh_input_means",
+    "_clip": "clip_by_layer_norm",
+    "_describe": "describe",
+    "_findings": "describe_propagation Finding propagation_findings",
+    "_fixed_step": "fixed_step",
+    "_fold": "fold_into_kernel",
+    "_gamma_decay": (
+        "affine_gamma_decay_strength gamma_decay gamma_decay_strength "
+        "perceptron_gamma_decay_strength"
+    ),
+    "_initializers": "data_dependent_init orthogonal_init sphere_init variance_preserving_init",
+    "_input_means": "input_means",
+    "_kinds": (
+        "CenteredWeightNormalized LinearlyConstrained Scaled WeightNormalized WeightStandardized"
+    ),
+    "_layout": "exclude flax_layout Layout layout_from_rules map_kernels torch_layout",
+    "_losses": "initial_betas positive_betas total_variance_constancy variance_constancy_loss",
+    "_methods": "constrain linearly_constrain propagate_normalization",
+    "_metrics": "constraint_drift metrics",
+    "_node": "Reparametrization",
+    "_noise": "linear_stddev with_scale_noise",
+    "_noise_injection": "clean_parameters noise_injection NoiseState perturb_scales",
+    "_normalizer_free": "normalizer_free",
+    "_preactivations": "collect_preactivations",
+    "_propagation": "propagation",
+    "_reparametrize": "effective parameter_count reparametrize",
+    "_roles": "describe_roles",
+    "_shaped": "shaped traced_depth",
+    "_spectral": "attach_singular_vectors power_iteration SpectrallyNormalized",
+    "_sphere": "center project project_to_sphere",
+    "_sphere_projection": "centered_gradient sphere_projection",
+    "_statistics": (
+        "batch_moments independent_positions kurtosis merge_moments Moments population_statistics"
+    ),
+    "_stiefel": "project_kernels_to_stiefel project_to_stiefel stiefel_projection",
+    "_trace.queries": "first_layer traced_layout",
+    "_zero_sums": "center_kernels zero_sum_projection",
+}
+_PACKAGES = ("nnx", "theory")
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
+__all__ = sorted((*_MODULES, *_PACKAGES), key=str.lower)
+
+# For type checkers and readers of the documentation, each name once, as itself.
 if _typing.TYPE_CHECKING:
     from jaxnorm import nnx as nnx
+    from jaxnorm import theory as theory
+    from jaxnorm._activations import gaussian_moments as gaussian_moments
+    from jaxnorm._activations import jacobian_factor as jacobian_factor
+    from jaxnorm._activations import rectified_moments as rectified_moments
+    from jaxnorm._activations import standardized as standardized
+    from jaxnorm._branches import residual_factors as residual_factors
+    from jaxnorm._branches import scale_branches as scale_branches
+    from jaxnorm._centered_inputs import CenteredInputsState as CenteredInputsState
+    from jaxnorm._centered_inputs import centered_inputs as centered_inputs
+    from jaxnorm._centered_inputs import refresh_input_means as refresh_input_means
+    from jaxnorm._clip import clip_by_layer_norm as clip_by_layer_norm
+    from jaxnorm._describe import describe as describe
+    from jaxnorm._findings import Finding as Finding
+    from jaxnorm._findings import describe_propagation as describe_propagation
+    from jaxnorm._findings import propagation_findings as propagation_findings
+    from jaxnorm._fixed_step import fixed_step as fixed_step
+    from jaxnorm._fold import fold_into_kernel as fold_into_kernel
+    from jaxnorm._gamma_decay import affine_gamma_decay_strength as affine_gamma_decay_strength
+    from jaxnorm._gamma_decay import gamma_decay as gamma_decay
+    from jaxnorm._gamma_decay import gamma_decay_strength as gamma_decay_strength
+    from jaxnorm._gamma_decay import (
+        perceptron_gamma_decay_strength as perceptron_gamma_decay_strength,
+    )
+    from jaxnorm._initializers import data_dependent_init as data_dependent_init
+    from jaxnorm._initializers import orthogonal_init as orthogonal_init
+    from jaxnorm._initializers import sphere_init as sphere_init
+    from jaxnorm._initializers import variance_preserving_init as variance_preserving_init
+    from jaxnorm._input_means import input_means as input_means
+    from jaxnorm._kinds import CenteredWeightNormalized as CenteredWeightNormalized
+    from jaxnorm._kinds import LinearlyConstrained as LinearlyConstrained
+    from jaxnorm._kinds import Scaled as Scaled
+    from jaxnorm._kinds import WeightNormalized as WeightNormalized
+    from jaxnorm._kinds import WeightStandardized as WeightStandardized
+    from jaxnorm._layout import Layout as Layout
+    from jaxnorm._layout import exclude as exclude
+    from jaxnorm._layout import flax_layout as flax_layout
+    from jaxnorm._layout import layout_from_rules as layout_from_rules
+    from jaxnorm._layout import map_kernels as map_kernels
+    from jaxnorm._layout import torch_layout as torch_layout
+    from jaxnorm._losses import initial_betas as initial_betas
+    from jaxnorm._losses import positive_betas as positive_betas
+    from jaxnorm._losses import total_variance_constancy as total_variance_constancy
+    from jaxnorm._losses import variance_constancy_loss as variance_constancy_loss
+    from jaxnorm._methods import constrain as constrain
+    from jaxnorm._methods import linearly_constrain as linearly_constrain
+    from jaxnorm._methods import propagate_normalization as propagate_normalization
+    from jaxnorm._metrics import constraint_drift as constraint_drift
+    from jaxnorm._metrics import metrics as metrics
+    from jaxnorm._node import Reparametrization as Reparametrization
+    from jaxnorm._noise import linear_stddev as linear_stddev
+    from jaxnorm._noise import with_scale_noise as with_scale_noise
+    from jaxnorm._noise_injection import NoiseState as NoiseState
+    from jaxnorm._noise_injection import clean_parameters as clean_parameters
+    from jaxnorm._noise_injection import noise_injection as noise_injection
+    from jaxnorm._noise_injection import perturb_scales as perturb_scales
+    from jaxnorm._normalizer_free import normalizer_free as normalizer_free
+    from jaxnorm._preactivations import collect_preactivations as collect_preactivations
+    from jaxnorm._propagation import propagation as propagation
+    from jaxnorm._reparametrize import effective as effective
+    from jaxnorm._reparametrize import parameter_count as parameter_count
+    from jaxnorm._reparametrize import reparametrize as reparametrize
+    from jaxnorm._roles import describe_roles as describe_roles
+    from jaxnorm._shaped import shaped as shaped
+    from jaxnorm._shaped import traced_depth as traced_depth
+    from jaxnorm._spectral import SpectrallyNormalized as SpectrallyNormalized
+    from jaxnorm._spectral import attach_singular_vectors as attach_singular_vectors
+    from jaxnorm._spectral import power_iteration as power_iteration
+    from jaxnorm._sphere import center as center
+    from jaxnorm._sphere import project as project
+    from jaxnorm._sphere import project_to_sphere as project_to_sphere
+    from jaxnorm._sphere_projection import centered_gradient as centered_gradient
+    from jaxnorm._sphere_projection import sphere_projection as sphere_projection
+    from jaxnorm._statistics import Moments as Moments
+    from jaxnorm._statistics import batch_moments as batch_moments
+    from jaxnorm._statistics import independent_positions as independent_positions
+    from jaxnorm._statistics import kurtosis as kurtosis
+    from jaxnorm._statistics import merge_moments as merge_moments
+    from jaxnorm._statistics import population_statistics as population_statistics
+    from jaxnorm._stiefel import project_kernels_to_stiefel as project_kernels_to_stiefel
+    from jaxnorm._stiefel import project_to_stiefel as project_to_stiefel
+    from jaxnorm._stiefel import stiefel_projection as stiefel_projection
+    from jaxnorm._trace.queries import first_layer as first_layer
+    from jaxnorm._trace.queries import traced_layout as traced_layout
+    from jaxnorm._zero_sums import center_kernels as center_kernels
+    from jaxnorm._zero_sums import zero_sum_projection as zero_sum_projection
 else:
 
     def __getattr__(name: str) -> _typing.Any:
-        """Imports `jaxnorm.nnx`, and with it Flax, for whoever asks for it."""
-        if name == "nnx":
-            import jaxnorm.nnx
-
-            return jaxnorm.nnx
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        """Imports a public name at its first use."""
+        if name in _PACKAGES:
+            return _importlib.import_module(f"jaxnorm.{name}")
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(_importlib.import_module(f"jaxnorm.{_MODULES[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 from jaxnorm._checks import known_values
 from jaxnorm._layout import Layout, kernels_by_path
 from jaxnorm._node import Reparametrization, is_node
+from jaxnorm._numerics import multiplied
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._trace.interpret import Apply, trace
 from jaxnorm._trace.queries import plain_shapes
@@ -111,7 +112,7 @@ def scale_branches(raw: PyTree, factors: PyTree) -> PyTree:
         if factor == 1.0:
             return entry
         if not isinstance(entry, Reparametrization):
-            return entry * jnp.asarray(factor, entry.dtype)
+            return multiplied(entry, jnp.asarray(factor, jnp.float32))
         if entry.scale_field is None:
             return entry.rescaled(jnp.asarray(factor))
         scale = getattr(entry, entry.scale_field)

@@ -59,6 +59,19 @@ def check_number(value: Any, expected: Range, name: str, advice: str, place: str
         raise ValueError(f"{name} is {bad}{among}{where}; wanted {expected.words}, {advice}.")
 
 
+def check_optimizer(optimizer: Any) -> None:
+    """Raises TypeError for an object that is no optax transformation."""
+    if callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None)):
+        return
+    name = getattr(optimizer, "__name__", None)
+    shown = f"the function {name}" if name else f"a {type(optimizer).__name__}"
+    advice = f"call it: {name}(1e-3)" if name else "pass parameters first, then the optimizer"
+    raise TypeError(
+        f"the optimizer is {shown}; wanted an optax transformation with init and update, such as "
+        f"optax.adam(1e-3): {advice}."
+    )
+
+
 def check_params(params: Any, name: str) -> None:
     """Raises ValueError for an update without parameters, which it is relative to."""
     if params is None:

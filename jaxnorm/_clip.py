@@ -1,5 +1,6 @@
 """Gradient clipping, layer by layer."""
 
+from collections import Counter
 from typing import Any
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PyTree
 
+from jaxnorm._checks import warn
 from jaxnorm._numerics import nonzero, promote, root
 from jaxnorm._paths import Path, map_entries, named_entries
 
@@ -32,6 +34,9 @@ def clip_by_layer_norm(
     Raises:
         ValueError: for a ``max_norm`` that is not positive.
 
+    Warns:
+        UserWarning: for several matrices in the tree itself, or in a list: they count as one layer.
+
     Under pmap and shard_map clip after the gradients' mean over devices: clipping the gradient of
     each device is another method. Norms are computed in float32 or wider; shapes, types and
     shardings are kept.
@@ -54,6 +59,7 @@ def clip_by_layer_norm(
         layers: dict[tuple[str, ...], list[Any]] = {}
         for path, entry in named_entries(updates):
             layers.setdefault(path[:-1], []).extend(jax.tree.leaves(entry))
+        _warn_of_flat(updates)
         factors = {layer: _factor(leaves, max_norm) for layer, leaves in layers.items() if leaves}
 
         def clipped(path: Path, entry: Any) -> Any:
@@ -62,6 +68,23 @@ def clip_by_layer_norm(
         return map_entries(clipped, updates)
 
     return optax.stateless(clip)
+
+
+def _warn_of_flat(updates: PyTree) -> None:
+    """Warns of layers that hold several matrices in no module of their own."""
+    matrices = Counter(
+        path[:-1]
+        for path, entry in named_entries(updates)
+        if max((x.ndim for x in jax.tree.leaves(entry)), default=0) > 1
+        and (len(path) == 1 or path.name.isdecimal())
+    )
+    if flat := [Path(parent) for parent, count in matrices.items() if count > 1]:
+        where = ", ".join(f"in {parent!r}" if parent else "in the tree itself" for parent in flat)
+        warn(
+            f"clip_by_layer_norm got several matrices {where}, without a parent of their own, and "
+            "clips them together, as one layer; wanted the leaves of each layer in a dict or list "
+            "of their own: {'encoder': {'kernel': ..., 'bias': ...}, ...}."
+        )
 
 
 def _factor(leaves: list[Float[Array, "..."]], max_norm: Any) -> Float[Array, ""]:

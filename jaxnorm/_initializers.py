@@ -2,8 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,14 +14,22 @@ from jaxtyping import Array, Float, PyTree
 from jaxnorm._axes import negative_axes, per_unit, unit_shape
 from jaxnorm._checks import POSITIVE, check_number
 from jaxnorm._layout import Layout, Setting, broadcast, flax_layout, kernels_by_path
+from jaxnorm._matrices import as_matrices, singular_value
+from jaxnorm._mesh import whole
 from jaxnorm._node import Axes, is_node
-from jaxnorm._numerics import ROUNDING_ERRORS, nonzero, promote, rounding_floor, wide_dtype
-from jaxnorm._paths import Path, is_absent, map_entries, named_entries, named_rows
+from jaxnorm._numerics import (
+    ROUNDING_ERRORS,
+    multiplied,
+    nonzero,
+    promote,
+    rounding_floor,
+    wide_dtype,
+)
+from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries, named_rows
 from jaxnorm._phase_fit import at_outputs, at_taps, of_phases
 from jaxnorm._phases import strides_of
 from jaxnorm._reparametrize import effective
 from jaxnorm._sphere import check_squared_radius, project_to_sphere
-from jaxnorm._stiefel import as_matrices, singular_value
 from jaxnorm._trace.interpret import Apply, Program, trace
 from jaxnorm._trace.layers import KernelCall, run_layers
 from jaxnorm._trace.phases import OutputPhase
@@ -31,6 +39,16 @@ Values = Float[Array, "..."]
 #: The factor of each kernel, in the kernel's rank: one number or one per unit, common to the layers
 #: of a stack or one per layer.
 Factors = dict[Path, Values]
+
+#: The new biases.
+Biases = dict[Path, Values]
+
+#: ``params -> (factors, new biases)``.
+Fit = Callable[[PyTree], tuple[Factors, Biases]]
+
+#: The passes after the first one over a model that rounds its kernels; the logarithm of a factor at
+#: which a rounded kernel counts as fitted; and the part of the last one that is no progress.
+PASSES, ROUNDED, STALLED = 10, 0.03, 0.9
 
 
 def sphere_init(
@@ -105,15 +123,18 @@ def variance_preserving_init(
     Returns:
         A tree of the same structure. A layer whose pre-activations are all equal keeps its kernel;
         a kernel that is used twice is rescaled by its first use, and each layer of a stack, which
-        the model scans over, by its own turn. A spectrally normalized kernel has no scale to
-        change: wrap it in `Scaled`.
+        the model scans over, by its own turn.
+        If the model rounds a kernel, with a straight-through gradient or by a cast to 8 bits, it is
+        run again until the factor fits: to 3 percent. A spectrally normalized kernel has no scale
+        to change: wrap it in `Scaled`.
 
     Raises:
         ValueError: if the layout constrains nothing, or contains a kernel that the model does not
             multiply its input by, or that it also multiplies in another form (its square, say), or
             looks up (a tied embedding), or uses inside a loop other than a scan over stacked
             kernels, one layer per turn; for a stack that is reparametrized along its layers; for an
-            empty minibatch; for pre-activations that are infinite or NaN. Under jit and in scans,
+            empty minibatch; for a kernel that the model rounds so coarsely that no factor fits (its
+            sign); for pre-activations that are infinite or NaN. Under jit and in scans,
             where values are not known, the kernel of such pre-activations becomes NaN instead.
 
     Warns:
@@ -135,16 +156,23 @@ def variance_preserving_init(
 
     def visit(call: KernelCall, collected: dict[Path, Any]) -> tuple[Values, Values]:
         factor = collected[call.path] if call.path in collected else _mean_and_factor(call)[1]
-        return call.output * factor.astype(call.output.dtype), factor
+        rounded.update([call.path] if call.is_rounded else [])
+        return multiplied(call.output, factor), factor
 
-    plain = effective(params)
-    ranks = {path: jnp.ndim(x) for path, x in named_entries(plain) if not is_absent(x)}
-    _, collected = run_layers(apply, plain, inputs, layout, visit, only_products=True, free=free)
-    factors = {
-        path: jnp.expand_dims(factor, [i for i in range(-ranks[path], 0) if i not in layers])
-        for path, (factor, layers) in collected.items()
-    }
-    return _updated(params, factors, {})
+    def fit(params: PyTree) -> tuple[Factors, Biases]:
+        plain = effective(params)
+        ranks = {path: jnp.ndim(x) for path, x in named_entries(plain) if not is_absent(x)}
+        _, collected = run_layers(
+            apply, plain, inputs, layout, visit, only_products=True, free=free
+        )
+        factors = {
+            path: jnp.expand_dims(factor, [i for i in range(-ranks[path], 0) if i not in layers])
+            for path, (factor, layers) in collected.items()
+        }
+        return factors, {}
+
+    rounded: set[Path] = set()
+    return _fitted(fit, params, fit(params), rounded)
 
 
 def orthogonal_init(
@@ -154,13 +182,16 @@ def orthogonal_init(
     layout: Layout = flax_layout,
     gain: float = 1.0,
 ) -> PyTree:
-    """Replaces each random kernel by an orthogonal one; a convolution's only at its center.
+    """Replaces each random kernel by an orthogonal one; a convolution's by one at its center.
 
     W <- gain s Q of W = Q R, the fan-in x units matrix, with R_ii > 0 and s = sqrt(max(1, units /
     fan-in)), so that with a gain of 1 pre-activations have the mean square of the layer's inputs.
-    Normally distributed W make Q uniform over the orthogonal matrices. A convolution keeps its
-    center tap alone (delta-orthogonal): away from the borders it preserves the distances of images
-    as the matrix does those of rows.
+    Normally distributed W make Q uniform over the orthogonal matrices. A convolution with a stride
+    of 1 keeps its center tap alone (delta-orthogonal), one with a stride of s the s taps at its
+    center, along each axis: its positions then share no pixel, and leave none out, so that, away
+    from the borders, it preserves the distances of images as the matrix does those of rows. A patch
+    embedding, whose kernel is as large as its stride, is a matrix of all its taps. A kernel that is
+    smaller than its stride does not see all pixels: it preserves the distances of those it sees.
 
     Args:
         apply: ``apply(params, *inputs)``, as in `variance_preserving_init`; it is traced, not run.
@@ -176,8 +207,9 @@ def orthogonal_init(
 
     Raises:
         ValueError: for reparametrized kernels, for kernels with a part for each group of inputs (a
-            grouped convolution, the heads of an attention output) and for those that the model
-            reshapes, transposes or does not multiply its input by.
+            grouped convolution, the heads of an attention output), for those that the model
+            reshapes, transposes, rounds or does not multiply its input by, and for convolutions
+            with a stride and dilated taps or dilated inputs (a transposed convolution).
 
     Call it once, before sharding: a sharded kernel costs collectives under jit, and inside
     shard_map each device would make its own part orthogonal.
@@ -195,55 +227,82 @@ def orthogonal_init(
     """
     plain = effective(params)
     kernels = kernels_by_path(layout, plain)
-    axes = _matrix_axes(trace(apply, plain, inputs, kernels))
+    matrices = _matrix_kernels(trace(apply, plain, inputs, kernels))
 
     def orthogonal(path: Path, entry: Any) -> Any:
         if path not in kernels:
             return entry
-        if is_node(entry) or path not in axes:
+        if is_node(entry) or path not in matrices:
             raise ValueError(
-                f"the kernel {path!r} is reparametrized, reshaped or transposed before its "
-                "product, not multiplied with the inputs, has a part for each group of them, or is "
-                "that of a transposed convolution with a stride; "
-                "wanted a plain kernel of one matrix product or convolution. Call orthogonal_init "
-                "before reparametrize, and leave other kernels out of the layout."
+                f"the kernel {path!r} is reparametrized, reshaped, transposed or rounded before "
+                "its product, not multiplied with the inputs, has a part for each group of them, "
+                "or is of a transposed convolution with a stride, or of one with a stride and a "
+                "dilation; wanted a plain kernel of one matrix product or convolution. Call "
+                "orthogonal_init before reparametrize, and leave other kernels out of the layout."
             )
-        return _orthogonal(entry, *axes[path], gain)
+        return _orthogonal(entry, matrices[path], gain)
 
     return map_entries(orthogonal, params)
 
 
-def _matrix_axes(program: Program) -> dict[Path, tuple[Axes, Axes, int]]:
-    """Returns the fan-in axes, the axes of positions and the number of those of layers, by path."""
-    axes: dict[Path, tuple[Axes, Axes, int]] = {}
+class MatrixKernel(NamedTuple):
+    """Kernel that is one matrix, or one per layer of a stack, at some of its taps.
+
+    Attributes:
+        fan_in: the fan-in axes, the axes of taps included.
+        stacked: the number of axes of layers.
+        taps: the taps along each axis of positions, those that are not zero.
+    """
+
+    fan_in: Axes
+    stacked: int
+    taps: dict[int, slice]
+
+
+def _matrix_kernels(program: Program) -> dict[Path, MatrixKernel]:
+    kernels: dict[Path, MatrixKernel] = {}
     for layer in program.layers.values():
-        use, equation = layer.product.use, layer.equation
-        in_groups = (
-            strides_of(use.fan_in)
-            or use.in_groups
-            or equation.params.get("feature_group_count", 1) > 1
-        )
-        if use.fan_in and use.kernel.is_unchanged and not (layer.product.biased or in_groups):
-            is_conv = equation.primitive.name == "conv_general_dilated"
-            spec = equation.params["dimension_numbers"].rhs_spec if is_conv else ()
-            positions = tuple(axis - len(spec) for axis in spec[2:])
-            axes[use.kernel.path] = use.fan_in, positions, len(use.kernel.scanned)
-    return axes
+        use, params = layer.product.use, layer.equation.params
+        in_groups = use.in_groups or params.get("feature_group_count", 1) > 1
+        is_whole = use.kernel.is_unchanged and not use.kernel.rounded
+        taps = _central_taps(layer.equation)
+        if use.fan_in and is_whole and taps is not None and not (layer.product.biased or in_groups):
+            kernels[use.kernel.path] = MatrixKernel(use.fan_in, len(use.kernel.scanned), taps)
+    return kernels
 
 
-def _orthogonal(kernel: Values, fan_in: Axes, positions: Axes, stacked: int, gain: float) -> Values:
+def _central_taps(equation: Any) -> dict[int, slice] | None:
+    """Returns as many taps at the center as the stride has pixels, by the axis of the kernel.
+
+    None for a convolution of which these taps do not partition the pixels.
+    """
+    if equation.primitive.name != "conv_general_dilated":
+        return {}
+    params, kernel = equation.params, equation.invars[1].aval
+    strides, dilations = params["window_strides"], (params["lhs_dilation"], params["rhs_dilation"])
+    if any(size > 1 for size in dilations[0]) or (max(strides) > 1 and max(dilations[1]) > 1):
+        return None
+    taps: dict[int, slice] = {}
+    for axis, stride in zip(params["dimension_numbers"].rhs_spec[2:], strides, strict=True):
+        count = min(stride, kernel.shape[axis])
+        first = (kernel.shape[axis] - count) // 2
+        taps[axis - kernel.ndim] = slice(first, first + count)
+    return taps
+
+
+def _orthogonal(kernel: Values, matrix: MatrixKernel, gain: float) -> Values:
     """Returns zeros around the center, which is made orthogonal."""
-    middles = {axis: (kernel.shape[axis] - 1) // 2 for axis in positions}
-    axes = range(-kernel.ndim, 0)
-    center = tuple(
-        slice(middles.get(axis), middles[axis] + 1 if axis in middles else None) for axis in axes
-    )
-    matrices, restore = as_matrices(promote(kernel[center]), fan_in, stacked)
-    is_wide = matrices.shape[-2] < matrices.shape[-1]
-    q, r = jnp.linalg.qr(matrices.mT if is_wide else matrices)
-    q = q * jnp.sign(jnp.diagonal(r, axis1=-2, axis2=-1))[..., None, :]
-    values = restore((q.mT if is_wide else q) * singular_value(matrices, gain**2))
-    return jnp.zeros_like(kernel).at[center].set(values.astype(kernel.dtype))
+    center = tuple(matrix.taps.get(axis, slice(None)) for axis in range(-kernel.ndim, 0))
+
+    def at_center(kernel: Values) -> Values:
+        matrices, restore = as_matrices(promote(kernel[center]), matrix.fan_in, matrix.stacked)
+        is_wide = matrices.shape[-2] < matrices.shape[-1]
+        q, r = jnp.linalg.qr(matrices.mT if is_wide else matrices)
+        q = q * jnp.sign(jnp.diagonal(r, axis1=-2, axis2=-1))[..., None, :]
+        values = restore((q.mT if is_wide else q) * singular_value(matrices, gain**2))
+        return jnp.zeros_like(kernel).at[center].set(values.astype(kernel.dtype))
+
+    return whole(at_center)(kernel)
 
 
 def data_dependent_init(
@@ -306,9 +365,8 @@ def data_dependent_init(
 
     Source: Salimans and Kingma 2016, section 3.
     """
-    effective_params = effective(params)
-    plain, wanted = dict(named_entries(effective_params)), _by_path(stddev, effective_params)
-    fitted: dict[Path, Path] = {}
+    wanted, plain = _by_path(stddev, effective(params)), dict[Path, Any]()
+    rounded, bias_of = set[Path](), dict[Path, Path]()
     # A scale is one number per channel; plain kernels and coordinates have room for each phase.
     channels = {
         path
@@ -321,12 +379,13 @@ def data_dependent_init(
         shape = (*plain[call.path].shape[: len(call.turns)], *units)
         if call.bias is None or plain[call.bias].size != math.prod(shape):
             return None
-        fitted.setdefault(call.path, call.bias)
+        bias_of.setdefault(call.path, call.bias)
         return promote(plain[call.bias], call.output).reshape(shape)[call.turns]
 
     def visit(call: KernelCall, collected: dict[Path, Any]) -> tuple[Values, Any]:
         if not call.keeps_units:
             raise _unordered_units(call.path)
+        rounded.update([call.path] if call.is_rounded else [])
         sample_axes = [axis for axis in range(call.output.ndim) if axis not in call.unit_axes]
         units = tuple(call.output.shape[axis] for axis in sorted(call.unit_axes))
         bias = added_bias(call, units)
@@ -346,12 +405,57 @@ def data_dependent_init(
             output = output + jnp.expand_dims(new_bias - bias, sample_axes)
         return output.astype(call.output.dtype), (new_bias, scale, factor)
 
-    _, collected = run_layers(apply, params, inputs, layout, visit, only_products=True, free=free)
-    results = {path: result for path, (result, _) in collected.items()}
-    factors = {path: factor for path, (*_, factor) in results.items()}
-    new_biases = {fitted[path]: new for path, (new, *_) in results.items() if new is not None}
-    _warn_of_unfitted(plain, results.keys(), new_biases.keys())
-    return _updated(params, factors, new_biases)
+    def fit(params: PyTree) -> tuple[Factors, Biases]:
+        plain.update(named_entries(effective(params)))
+        options: Any = {"only_products": True, "free": free}
+        _, collected = run_layers(apply, params, inputs, layout, visit, **options)
+        results = {path: result for path, (result, _) in collected.items()}
+        biases = {bias_of[path]: new for path, (new, *_) in results.items() if new is not None}
+        return {path: factor for path, (*_, factor) in results.items()}, biases
+
+    factors, biases = fit(params)
+    _warn_of_unfitted(plain, factors.keys(), biases.keys())
+    return _fitted(fit, params, (factors, biases), rounded)
+
+
+def _fitted(fit: Fit, params: PyTree, fits: tuple[Factors, Biases], rounded: set[Path]) -> PyTree:
+    """Fits parameters, and again if the model rounds kernels: q(f w) is not f q(w).
+
+    ``fits`` is the result of ``fit(params)``, and ``rounded`` has the rounded kernels. Raises
+    ValueError, or makes the kernel NaN in a trace, if it is not fitted after some passes.
+    """
+    factors, biases = fits
+    fitted = _updated(params, factors, biases)
+    off: dict[Path, Any] = {}
+    for _ in range(PASSES if rounded else 0):
+        before = {path: jnp.abs(jnp.log(factors[path])) for path in sorted(rounded)}
+        factors, biases = fit(fitted)
+        sizes = {path: jnp.abs(jnp.log(factors[path])) for path in before}
+        off = {path: (size > ROUNDED).any() for path, size in sizes.items()}
+        if not any(isinstance(x, jax.core.Tracer) for x in off.values()) and not any(off.values()):
+            return fitted
+        # Units that are fitted stay: another factor would round them in another way. Those that no
+        # factor changes stay too: they would grow without end.
+        steps = {
+            path: jnp.where(
+                (size > ROUNDED) & (size < jnp.maximum(0.5, STALLED * before[path])),
+                factors[path],
+                1,
+            )
+            for path, size in sizes.items()
+        }
+        fitted = _updated(fitted, factors | steps, biases)
+    if any(isinstance(x, jax.core.Tracer) for x in off.values()):
+        return _updated(fitted, {path: jnp.where(x, jnp.nan, 1.0) for path, x in off.items()}, {})
+    if off:
+        raise ValueError(
+            f"the model rounds the kernels {listed(path for path, x in off.items() if x)}, and no "
+            "factor on them gives their pre-activations unit variance (the sign of a kernel has no "
+            "scale, and coarse levels have few); wanted a rounding whose scale follows the "
+            "kernel's, such as the sign times the mean size of a unit's weights. Or leave them out "
+            "of the layout."
+        )
+    return fitted
 
 
 def _scale(call: KernelCall, output: Values, sample_axes: list[int]) -> Values:
@@ -412,6 +516,11 @@ def _mean_and_factor(
     The factor is 1 if all values are equal up to rounding, and NaN if the variance is traced and
     not finite. Raises ValueError for a known variance that is not finite.
     """
+    if not call.output.size:
+        raise ValueError(
+            f"the pre-activations of the kernel {call.path!r} have the shape {call.output.shape}: "
+            "the minibatch is empty; wanted at least two rows of data."
+        )
     wide = promote(call.output)
     mean, variance = wide.mean(sample_axes), wide.var(sample_axes)
     if not isinstance(variance, jax.core.Tracer) and not np.isfinite(variance).all():
@@ -427,7 +536,7 @@ def _mean_and_factor(
     return mean, jnp.where(jnp.isfinite(variance), factor, jnp.nan)
 
 
-def _updated(params: PyTree, factors: Factors, biases: dict[Path, Values]) -> PyTree:
+def _updated(params: PyTree, factors: Factors, biases: Biases) -> PyTree:
     """Parameters with rescaled kernels, plain or reparametrized, and new biases."""
 
     def updated(path: Path, entry: Any) -> Any:
@@ -444,7 +553,7 @@ def _updated(params: PyTree, factors: Factors, biases: dict[Path, Values]) -> Py
                         "params, *inputs)."
                     )
                 return entry.rescaled(factor)
-            return jax.tree.map(lambda kernel: kernel * factor.astype(kernel.dtype), entry)
+            return jax.tree.map(lambda kernel: multiplied(kernel, factor), entry)
         if path in biases:
             return jax.tree.map(lambda x: biases[path].reshape(x.shape).astype(x.dtype), entry)
         return entry

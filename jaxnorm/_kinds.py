@@ -7,13 +7,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._axes import fan_in_size, negative_axes, per_unit, unit_shape
-from jaxnorm._node import Axes, Reparametrization, effective_kernel, register_node, static_field
-from jaxnorm._numerics import promote, root
+from jaxnorm._node import Axes, Reparametrization, effective_kernel
+from jaxnorm._numerics import multiplied, promote, root, scale_dtype
 from jaxnorm._phases import sizes_like, strides_of, unit_count, unit_sum
 from jaxnorm._sphere import Kernel, center, check_centering, squared_norm, to_sphere
 
 
-@register_node
 class Scaled(Reparametrization):
     """Scale per unit on top of a kernel, or of another reparametrization: w_i = gamma_i v_i.
 
@@ -23,7 +22,8 @@ class Scaled(Reparametrization):
 
     Attributes:
         kernel: v, an array of the kernel's shape, or another node.
-        scale: gamma, of the kernel's shape without its fan-in axes; of the kernel's type.
+        scale: gamma, of the kernel's shape without its fan-in axes; of the kernel's type, or of
+            bfloat16 if that has 8 bits.
         fan_in_axes: negative axes of the kernel; static.
 
     Example:
@@ -39,7 +39,7 @@ class Scaled(Reparametrization):
 
     kernel: Any
     scale: Any
-    fan_in_axes: Axes = static_field()
+    fan_in_axes: Axes
 
     @classmethod
     def from_kernel(cls, kernel: Any, fan_in_axes: int | Axes) -> "Scaled":
@@ -51,12 +51,12 @@ class Scaled(Reparametrization):
         """
         result = jax.eval_shape(lambda: effective_kernel(kernel))
         axes = negative_axes(fan_in_axes, result.ndim, "the kernel")
-        return cls(kernel, jnp.ones(unit_shape(result, axes), result.dtype), axes)
+        return cls(kernel, jnp.ones(unit_shape(result, axes), scale_dtype(result.dtype)), axes)
 
     def rescaled(self, factor: Float[Array, "..."]) -> "Scaled":
         """Returns the node with ``factor`` times the scale; see `Reparametrization.rescaled`."""
         units = factor.squeeze(self.fan_in_axes) if factor.ndim else factor
-        return self.replaced(scale=self.scale * units.astype(self.scale.dtype))
+        return self.replaced(scale=multiplied(self.scale, units))
 
     def effective(self) -> Kernel:
         """Returns the kernel gamma v, computed in float32 or wider, in the kernel's type."""
@@ -65,7 +65,6 @@ class Scaled(Reparametrization):
         return (promote(kernel, self.scale) * scale).astype(kernel.dtype)
 
 
-@register_node
 class LinearlyConstrained(Reparametrization):
     """Zero-sum units in coordinates: w_i = B v_i, B an orthonormal basis of {w : 1'w = 0}.
 
@@ -106,7 +105,7 @@ class LinearlyConstrained(Reparametrization):
     stores_weights = False
 
     coordinates: Any
-    fan_in_axes: Axes = static_field()
+    fan_in_axes: Axes
 
     @classmethod
     def from_kernel(cls, kernel: Any, fan_in_axes: int | Axes) -> "LinearlyConstrained":
@@ -156,7 +155,6 @@ def _is_first(array: Kernel, axes: Axes) -> Bool[Array, "..."]:
     return index == 0
 
 
-@register_node
 class WeightNormalized(Reparametrization):
     """Direction and length per unit: w_i = g_i v_i / ||v_i||.
 
@@ -185,7 +183,7 @@ class WeightNormalized(Reparametrization):
 
     direction: Any
     scale: Any
-    fan_in_axes: Axes = static_field()
+    fan_in_axes: Axes
 
     @classmethod
     def from_kernel(cls, kernel: Any, fan_in_axes: int | Axes) -> "WeightNormalized":
@@ -197,7 +195,6 @@ class WeightNormalized(Reparametrization):
         return _on_sphere(self.direction, self.scale, self.fan_in_axes, 1.0, self.centered)
 
 
-@register_node
 class CenteredWeightNormalized(WeightNormalized):
     """Zero-sum direction and length per unit: w_i = g_i (v_i - mean v_i) / ||v_i - mean v_i||.
 
@@ -223,7 +220,6 @@ class CenteredWeightNormalized(WeightNormalized):
     key_names: ClassVar[dict[str, str]] = {"direction": "centered_direction"}
 
 
-@register_node
 class WeightStandardized(Reparametrization):
     """Standardized kernel with a gain per unit: w_i = gain_i (v_i - mean v_i) / std v_i.
 
@@ -252,7 +248,7 @@ class WeightStandardized(Reparametrization):
 
     kernel: Any
     gain: Any
-    fan_in_axes: Axes = static_field()
+    fan_in_axes: Axes
 
     @classmethod
     def from_kernel(cls, kernel: Any, fan_in_axes: int | Axes) -> "WeightStandardized":
@@ -279,7 +275,7 @@ def _with_norms(
     squares = squared_norm(wide, tuple(axes))
     if mean:
         squares = squares / fan_in_size(plain, axes)
-    return plain, root(squares).squeeze(axes).astype(plain.dtype), axes
+    return plain, root(squares).squeeze(axes).astype(scale_dtype(plain.dtype)), axes
 
 
 def _on_sphere(

@@ -108,6 +108,12 @@ def kernel_axes(layout: Layout, tree: PyTree, require_some: bool = True) -> PyTr
     Raises ValueError for a layout that constrains nothing if ``require_some``, unless a mask has
     taken leaves away.
     """
+    if not callable(layout):
+        raise TypeError(
+            f"the layout is a {type(layout).__name__}; wanted a function of the parameters, such "
+            "as flax_layout, traced_layout(apply, params, *inputs), or lambda params: axes for a "
+            "tree of axes, and arguments in the order of the documentation."
+        )
     result = layout(tree)
     try:
         jax.tree.map(lambda *_: None, tree, result, is_leaf=is_absent)

@@ -1,5 +1,6 @@
 """Mesh axes along which the arrays of a device vary inside shard_map."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,6 +17,22 @@ def varying_axes(value: Any) -> frozenset[str]:
     axes = getattr(getattr(aval, "manual_axis_type", None), "varying", None)
     result: frozenset[str] = getattr(aval, "vma", frozenset()) if axes is None else axes
     return result
+
+
+def whole(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Returns a function whose first argument may be split along explicit axes of a mesh.
+
+    The result is split as that argument is. Without explicit axes the function itself is called.
+    """
+
+    def automatic(x: Array, *rest: Array) -> Array:
+        sharding = jax.typeof(x).sharding
+        if not sharding.mesh.explicit_axes:
+            return function(x, *rest)
+        result: Array = jax.sharding.auto_axes(function, out_sharding=sharding)(x, *rest)
+        return result
+
+    return automatic
 
 
 def vary_alike(*arrays: Array) -> tuple[Array, ...]:

@@ -72,7 +72,7 @@ def with_scale_noise(
         how often the model has used the kernel before: a kernel that is used twice has two
         independent draws. Noise is computed in float32 or wider; types are kept. With a ``stddev``
         of 0 or None the result equals that of ``apply`` to the bit. A `jax.checkpoint` of the model
-        is kept. Reverse-mode gradients exist to any order; ``jax.jvp`` of the result does not.
+        is kept. Derivatives exist in both modes and to any order.
 
     Raises:
         TypeError: for a ``stddev`` that is no number.
@@ -251,9 +251,10 @@ def noisy_affine(
 
     For a cotangent g, the gradient of x is g (1 + n) and that of beta is the sum of g. JAX makes
     both from g, and compilers then write g to memory beside g (1 + n): on a TPU a step of float32
-    convolutions moves half as many bytes again. Here the gradient of beta is the sum of
-    g (1 + n) / (1 + n). It is summed in beta's type, so that devices reduce it together with the
-    gradients of the kernels, which have that type too.
+    convolutions moves half as many bytes again. Here the tangent is (dx + dbeta / (1 + n)) (1 + n),
+    whose transpose makes the gradient of beta the sum of g (1 + n) / (1 + n). It is summed in
+    beta's type, so that devices reduce it together with the gradients of the kernels, which have
+    that type too.
 
     Args:
         x: the product of a kernel, in float32 or wider.
@@ -270,21 +271,15 @@ def noisy_affine(
     return _affine(x, factor, promote(jnp.broadcast_to(bias, shape), x))
 
 
-@jax.custom_vjp
+@jax.custom_jvp
 def _affine(x: Array, factor: Array, bias: Array) -> Array:
     return x * factor + bias
 
 
-def _forward(x: Array, factor: Array, bias: Array) -> tuple[Array, Array]:
-    return x * factor + bias, factor
-
-
-def _backward(factor: Array, cotangent: Array) -> tuple[Array, None, Array]:
-    gradient = cotangent * factor
-    return gradient, None, gradient / factor
-
-
-_affine.defvjp(_forward, _backward)
+@_affine.defjvp
+def _affine_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (x, factor, bias), (dx, _, dbias) = primals, tangents
+    return _affine(x, factor, bias), (dx + dbias / factor) * factor
 
 
 def linear_stddev(

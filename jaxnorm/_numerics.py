@@ -22,6 +22,11 @@ def wide_dtype(*dtypes: Any) -> Any:
     return jnp.float64 if max(jnp.finfo(dtype).bits for dtype in dtypes) > 32 else jnp.float32
 
 
+def scale_dtype(dtype: Any) -> Any:
+    """Returns the type itself, or bfloat16 if it has 8 bits or fewer, whose range is small."""
+    return dtype if jnp.finfo(dtype).bits > 8 else jnp.bfloat16
+
+
 def check_real(*arrays: Any, name: str = "an array") -> None:
     """Raises TypeError for arrays that are not real floating-point numbers."""
     for x in arrays:
@@ -41,6 +46,11 @@ def promote(array: Values, *others: Values) -> Values:
     """
     check_real(array, *others)
     return array.astype(wide_dtype(*(x.dtype for x in (array, *others))))
+
+
+def multiplied(x: Values, factor: Values) -> Values:
+    """Product in float32 or wider, in the type of ``x``, which need not hold the factor."""
+    return (promote(x, factor) * promote(factor, x)).astype(x.dtype)
 
 
 def nonzero(x: Numbers, zero: Bool[Array, "..."] | None = None) -> Numbers:

@@ -1,5 +1,6 @@
 """Names of the leaves of a parameter tree, for regular expressions and messages."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -48,15 +49,17 @@ def is_entry(x: Any) -> bool:
 def is_box(x: Any) -> bool:
     """Returns True for an NNX Variable or a Linen box (a partitioned parameter).
 
-    The field ``value`` of a box is no part of a path. Boxes are told by the names of their classes:
-    jaxnorm does not import Flax, and a field ``value`` alone is no sign of one, because a module of
-    the user's may have such a parameter, whose name belongs to its path.
+    The field ``value`` of a box is no part of a path. A field ``value`` alone is no sign of one: a
+    module of the user's may have such a parameter, whose name belongs to its path.
     """
-    return any(
-        base.__name__ in ("Variable", "VariableState", "AxisMetadata")
-        and base.__module__.partition(".")[0] == "flax"
-        for base in type(x).__mro__
-    )
+    return isinstance(x, _box_types())
+
+
+def _box_types() -> tuple[type, ...]:
+    """Returns Flax's classes of boxes; none before somebody imports Flax, and could make one."""
+    kinds = (("flax.nnx", "Variable"), ("flax.core.meta", "AxisMetadata"))
+    types = (getattr(sys.modules.get(module), name, None) for module, name in kinds)
+    return tuple(kind for kind in types if kind is not None)
 
 
 def named_entries(

@@ -1,8 +1,7 @@
 """Signal propagation: statistics of each layer's pre-activations and gradients over the rows."""
 
 import math
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -12,12 +11,9 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._branches import residual_factors
-from jaxnorm._describe import aligned
 from jaxnorm._layout import Layout
 from jaxnorm._numerics import ROUNDING_ERRORS, promote, quotient, root, rounding_floor
-from jaxnorm._paths import Path, is_absent, named_entries
-from jaxnorm._reparametrize import effective
+from jaxnorm._paths import Path
 from jaxnorm._statistics import batch_moments, kurtosis
 from jaxnorm._trace.interpret import Apply
 from jaxnorm._trace.layers import KernelCall, run_layers
@@ -30,18 +26,8 @@ Values = Float[Array, "rows positions units"]
 #: ``loss(output of the model) -> scalar``.
 Loss = Callable[[Any], Scalar]
 
-#: Statistics of the layers by name, in execution order.
-Layers = dict[str, dict[str, float]]
-
 #: A unit is dormant if its effect is at most this share of the mean effect of its layer's units.
 DORMANT = 0.025
-
-#: Limits for the hidden layers: the change of pre-activations and of gradients from the first to
-#: the last, up or down; the mean cosine between rows; the share of dormant units.
-CHANGE, COSINE, SHARE = 10.0, 0.93, 0.5
-
-#: Limits for the growth of pre-activations, and of gradients on the way back, over all branches.
-BRANCHES_FORWARD, BRANCHES_BACKWARD = 2.0, 3.0
 
 
 def propagation(
@@ -113,6 +99,18 @@ def propagation(
     mean activation for a unit's effect (dormant units, with the threshold 0.025); Daneshmand et al.
     2020 (rank, without the mean taken out).
     """
+    return measured(apply, params, inputs, loss, layout, free)[0]
+
+
+def measured(
+    apply: Apply,
+    params: PyTree,
+    inputs: tuple[Any, ...],
+    loss: Loss | None,
+    layout: Layout | None,
+    free: Sequence[str],
+) -> tuple[dict[str, Scalar], dict[str, int]]:
+    """Returns the statistics, and the number of positions of each layer."""
     layout = layout or traced_layout(apply, params, *inputs, free=free)
     # By kernel, in execution order: the first kernel of the same scan, and the number of scans
     # around it. Kernels of one scan are listed turn by turn.
@@ -145,7 +143,7 @@ def propagation(
     zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(run, {})[1])
     gradients, layers = jax.grad(run, has_aux=True)(zeros)
     statistics: Any = _statistics if loss is None else _with_gradient
-    signal: dict[str, Scalar] = {}
+    signal, positions = dict[str, Scalar](), dict[str, int]()
     for (_, depth), group in groupby(scans, scans.__getitem__):
         function = statistics
         for _ in range(depth):
@@ -155,7 +153,8 @@ def propagation(
             for path, stack in stacks.items():
                 prefix = "/".join([path, *map(str, turn)])
                 signal |= {f"{prefix}/{name}": values[turn] for name, values in stack.items()}
-    return signal
+                positions[prefix] = layers[path].shape[-2]
+    return signal, positions
 
 
 def _sample_axis(call: KernelCall) -> int:
@@ -225,154 +224,3 @@ def _scaled(values: Values) -> tuple[Scalar, Values]:
     wide = promote(values)
     largest = jnp.abs(wide).max()
     return largest, quotient(wide, largest)
-
-
-def describe_propagation(
-    apply: Apply,
-    params: PyTree,
-    *inputs: Any,
-    loss: Loss | None = None,
-    layout: Layout | None = None,
-    free: Sequence[str] = (),
-) -> str:
-    """Table of `propagation` for a terminal, with a last line that names what is off and a remedy.
-
-    Call it with the initial parameters, before a training. The last line is "Nothing is off.", or
-    begins with "Off:" and lists, for the hidden layers (all but the last),
-
-    - pre-activations whose size grows or shrinks 10 times from the first to the last;
-    - residual branches over which pre-activations grow 2 times, or gradients 3 times on the way
-      back (with a loss);
-    - rows that become alike: a mean cosine above 0.93 in the second half of the layers;
-    - if there is nothing of these: gradients that change 10 times (with a loss), and a layer of
-      which more than half of the units are dormant.
-
-    Growth is that of the line through the logarithms of the sizes: the root mean square of the
-    pre-activations, and ``gradient_norm``. The limits lie between what was measured on networks
-    that train and on networks that do not; a trained network may exceed them.
-
-    Args:
-        apply: as in `propagation`.
-        params: as in `propagation`, not traced.
-        *inputs: as in `propagation`: some 64 rows of the training data.
-        loss: as in `propagation`.
-        layout: as in `propagation`.
-        free: as in `propagation`.
-
-    Returns:
-        Lines of text: a table of the layers in execution order, and the last line.
-
-    Raises:
-        ValueError: as `propagation`.
-
-    Call it outside of jit, pmap and shard_map; of sharded arrays it measures all rows. If they are
-    split along explicit axes, call it inside ``jax.set_mesh``.
-
-    Example:
-        >>> params = [{"kernel": jnp.full((1, 1), 30.0)} for _ in range(3)]
-        >>> def apply(params, x):
-        ...     for layer in params:
-        ...         x = x @ layer["kernel"]
-        ...     return x
-        >>> print(describe_propagation(apply, params, jnp.array([[-1.0], [1.0]])))
-        layer     variance  squared mean  cosine  dormant  effective rank  kurtosis
-        0/kernel  900       0             -1      0        1               1
-        1/kernel  8.1e+05   0             -1      0        1               1
-        2/kernel  7.29e+08  0             -1      0        1               1
-        Off: pre-activations grow 30 times per layer: variance_preserving_init.
-
-    Source: ours.
-    """
-    signal = propagation(apply, params, *inputs, loss=loss, layout=layout, free=free)
-    layers: Layers = {}
-    for key, value in signal.items():
-        name, _, quantity = key.rpartition("/")
-        layers.setdefault(name, {})[quantity] = float(value)
-    leaves = {path: x for path, x in named_entries(effective(params)) if not is_absent(x)}
-    zeros = [path for path, x in leaves.items() if not np.any(x)]
-    ends = [layers[name] for name in _of(_branch_ends(apply, params, inputs), layers)]
-    findings = _findings(layers, ends, is_cut=bool(_of(zeros, layers)))
-    header = [name.replace("_", " ") for name in next(iter(layers.values()))]
-    rows = [[name, *(f"{x:.3g}" for x in row.values())] for name, row in layers.items()]
-    verdict = f"Off: {'; '.join(findings)}." if findings else "Nothing is off."
-    return "\n".join([*aligned([["layer", *header], *rows]), verdict])
-
-
-def _branch_ends(apply: Apply, params: PyTree, inputs: tuple[Any, ...]) -> list[Path]:
-    """Returns the last kernels of residual branches; none if they cannot be read off."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            factors = residual_factors(apply, params, *inputs)
-    except ValueError:
-        return []
-    return [path for path, factor in named_entries(factors) if factor != 1.0]
-
-
-def _of(paths: Iterable[Path], layers: Layers) -> list[str]:
-    """Returns the names of the layers that have one of these kernels, alone or stacked."""
-    starts = tuple(f"{path}/" for path in paths)
-    return [name for name in layers if f"{name}/".startswith(starts)]
-
-
-def _findings(layers: Layers, ends: list[dict[str, float]], is_cut: bool) -> list[str]:
-    """Returns in words what is off: causes, or else what may follow from them.
-
-    Args:
-        layers: the layers, the last of which only has to be finite.
-        ends: the last layers of residual branches.
-        is_cut: True if kernels of zeros cut layers off from the output, which is no fault.
-    """
-    for name, row in layers.items():
-        if not np.isfinite([*row.values()]).all():
-            return [f"{name} is not finite: look for NaN in the inputs, or take smaller weights"]
-    names = [*layers][:-1] or [*layers]
-    rows = [layers[name] for name in names]
-    forward, backward = _change(rows, _size), _change(rows, _gradient)
-    blocks_forward, blocks_backward = _change(ends, _size), _change(ends, _gradient)
-    cosines = [row["cosine"] for row in rows]
-    findings = []
-    if blocks_forward > BRANCHES_FORWARD or blocks_backward < 1 / BRANCHES_BACKWARD:
-        sizes = (_in_words(x, ends) for x in (blocks_forward, 1 / blocks_backward))
-        text = "pre-activations {} per block, gradients {} on the way back: residual_factors"
-        findings.append(text.format(*sizes))
-    elif not 1 / CHANGE < forward < CHANGE:
-        size = _in_words(forward, rows)
-        findings.append(f"pre-activations {size} per layer: variance_preserving_init")
-    if np.mean(cosines[len(rows) // 2 :]) > COSINE:
-        first = next(i for i, cosine in enumerate(cosines) if cosine > COSINE)
-        remedies = "linearly_constrain or shaped" if first else "center the inputs"
-        findings.append(f"rows become alike from {names[first]} on: {remedies}")
-    if findings:
-        return findings
-    if not 1 / CHANGE < backward < CHANGE:
-        size = _in_words(1 / backward, rows)
-        findings.append(f"gradients {size} per layer on the way back: shaped")
-    shares = [row["dormant"] * (row["dormant"] < 1 or not is_cut) for row in rows]
-    share, name = max(zip(shares, names, strict=True))
-    if share > SHARE:
-        findings.append(f"{share:.0%} of the units of {name} are dormant: data_dependent_init")
-    return findings
-
-
-def _size(row: dict[str, float]) -> float:
-    return math.sqrt(row["variance"] + row["squared_mean"])
-
-
-def _gradient(row: dict[str, float]) -> float:
-    return row.get("gradient_norm", 1.0)
-
-
-def _change(rows: list[dict[str, float]], size: Callable[[dict[str, float]], float]) -> float:
-    """Returns the factor from the first size to the last, of the line through the logarithms."""
-    logarithms = [math.log(size(row)) for row in rows if size(row) > 0]
-    steps = len(logarithms) - 1
-    slope = float(np.polyfit(range(steps + 1), logarithms, 1)[0]) if steps > 0 else 0.0
-    return math.exp(slope * steps)
-
-
-def _in_words(change: float, rows: list[dict[str, float]]) -> str:
-    factor = change ** (1 / (len(rows) - 1))
-    if abs(factor - 1) < 0.005:
-        return "keep their size"
-    return f"{'grow' if factor > 1 else 'shrink'} {factor:.3g} times"

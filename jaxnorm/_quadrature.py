@@ -1,6 +1,7 @@
 """Expectations under N(0, 1): adaptive quadrature on the host, fixed nodes inside a trace."""
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float64
-from scipy.integrate import quad_vec
 
 from jaxnorm._numerics import ROUNDING_ERRORS, promote
 
@@ -40,7 +40,7 @@ NEGLIGIBLE = 1e-100
 HALVINGS = 200
 
 #: The nodes inside a trace: 4 in each of 1024 panels of [-8, 8], one of which ends at 0.
-TRACED_LIMIT, TRACED_PANELS = 8.0, 1024
+TRACED_LIMIT, TRACED_PANELS, TRACED_NODES = 8.0, 1024, 4
 
 _EXPECTED = "expected a function whose square has a finite mean under N(0, 1)"
 _DIVERGES = (
@@ -67,6 +67,19 @@ def root_mean_square_slope(activation: Activation) -> Moment:
         squares = jnp.square(_traced_values(derivative(activation), nodes))
         return jnp.sqrt(_squeezed((squares * weights).sum(0)))
     return plain(np.sqrt(_host_mean_square_slope(activation)))
+
+
+@functools.cache
+def unit_rule(count: int, panels: int = 1) -> tuple[Nodes, Nodes]:
+    """Gauss-Legendre nodes and weights of an integral over [0, 1], ``count`` in each panel."""
+    x, weights = np.polynomial.legendre.leggauss(count)
+    nodes = (np.arange(panels)[:, None] + (x + 1) / 2) / panels
+    return nodes.ravel(), np.tile(weights, panels) / (2 * panels)
+
+
+def normal_density(x: Float64[np.ndarray, "..."]) -> Float64[np.ndarray, "..."]:
+    """Density of N(0, 1)."""
+    return np.asarray(np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi))
 
 
 def plain(value: Any) -> Moment:
@@ -145,6 +158,8 @@ def _expectation(integrand: Integrand) -> Float64[np.ndarray, "..."]:
         ValueError: for values that are not finite, and if the integral does not converge: at a
             pole, if f grows as fast as the density falls, or for too many kinks and jumps.
     """
+    from scipy.integrate import quad_vec  # SciPy takes as long to import as JAX
+
     sizes = np.abs(_weighted(integrand, 0.5))
     scale = np.where(sizes.sum(0) > NEGLIGIBLE, sizes.sum(0), 1.0)
     if (sizes[[0, -1]] > OUTERMOST * scale).any():
@@ -209,12 +224,9 @@ def _traced_parameters(activation: Activation) -> list[Any]:
 
 def _traced_rule(parameters: list[Any]) -> tuple[Column, Column]:
     """Gauss-Legendre nodes and weights of E f(Z), in the widest type of the parameters."""
-    places, shares = np.polynomial.legendre.leggauss(4)
-    width = 2 * TRACED_LIMIT / TRACED_PANELS
-    middles = -TRACED_LIMIT + width * (np.arange(TRACED_PANELS) + 0.5)
-    nodes = (middles[:, None] + places * width / 2).ravel()
-    density = np.exp(-(nodes**2) / 2) / math.sqrt(2 * math.pi)
-    weights = np.tile(shares, TRACED_PANELS) * density * width / 2
+    places, shares = unit_rule(TRACED_NODES, TRACED_PANELS)
+    nodes = 2 * TRACED_LIMIT * places - TRACED_LIMIT
+    weights = 2 * TRACED_LIMIT * shares * normal_density(nodes)
     floating = [p for p in parameters if jnp.issubdtype(p.dtype, jnp.floating)]
     dtype = promote(*floating).dtype if floating else jnp.float32
     return jnp.asarray(nodes[:, None], dtype), jnp.asarray(weights[:, None], dtype)

@@ -75,7 +75,7 @@ def reparametrize(
             axes = entry.fan_in_axes if jax.tree.leaves(axes) else None
         if is_absent(axes):
             return entry
-        return make(entry, axes) if make else into(str(path), entry, axes)  # type: ignore[call-arg]
+        return make(entry, axes) if make else into(str(path), entry, axes)
 
     return map_entries(wrap, params, kernel_axes(layout, params))
 

@@ -10,7 +10,6 @@ from typing import Any, Literal
 import jax
 import numpy as np
 from jaxtyping import Array, Float, PyTree
-from scipy.optimize import root
 
 from jaxnorm._activations import leaky_moments, leaky_slope
 from jaxnorm._kernel_maps import check_continuous, gaussian_rule, values_at
@@ -19,7 +18,7 @@ from jaxnorm._paths import named_entries
 from jaxnorm._quadrature import Activation, derivative, float64_on_host
 from jaxnorm._trace.graph import Graph, Sum
 from jaxnorm._trace.interpret import Apply, trace
-from jaxnorm._trace.rules import LINEAR, STACKS, SUMS
+from jaxnorm._trace.rules import LINEAR, PRODUCTS, STACKS, SUMS
 from jaxnorm._trace.streams import stream_branches
 from jaxnorm._trace.values import Node
 
@@ -36,6 +35,7 @@ SCALARS = ("input_scale", "input_shift", "output_shift", "output_scale")
 
 #: Operations that are linear in the nodes before, and those that are in one node.
 MIXTURES = (*LINEAR, *SUMS, *STACKS, "sub", "reduce_window_sum")
+PARTS = ("slice", "dynamic_slice", "split", "gather")
 SCALINGS = ("mul", "div", "dot_general", "conv_general_dilated")
 
 
@@ -57,9 +57,9 @@ def shaped(
     ``"tat"`` C(0) takes the place of its C''(1), which is infinite; C'(1) is 1 by itself.
 
     Args:
-        activation: a smooth elementwise function of JAX operations with scalar parameters, or
-            ``jax.nn.relu`` or ``jax.nn.leaky_relu``, whose slope is ignored. Take TAT on a leaky
-            ReLU or on tanh first.
+        activation: a smooth elementwise function of JAX operations with scalar parameters, or a
+            function that computes ``jax.nn.relu`` or ``jax.nn.leaky_relu``, whose slope is ignored.
+            Take TAT on a leaky ReLU or on tanh first.
         depth: the number of activations in a chain of layers; the result of `traced_depth`, also
             for residual networks; or a function ``network(value, layer)`` that applies ``layer`` to
             a value at each activation, mixes values where branches are added (by the shares of
@@ -75,7 +75,7 @@ def shaped(
     Raises:
         ValueError: for a target that no slope or curvature reaches (with 11 layers a ReLU's C(0) is
             below 0.9: name a smaller target), for an activation whose slope jumps under ``"tat"``
-            (elu does not, selu does), and if no scalars satisfy the conditions.
+            (elu does not; selu, relu6 and hard_swish do), and if no scalars satisfy the conditions.
 
     The conditions hold for kernels whose units have the squared norm 1, best for `orthogonal_init`,
     biases of zero and inputs of mean square 1 in each row. Elementwise: equal under jit, pmap and
@@ -93,7 +93,7 @@ def shaped(
     if method not in TARGETS:
         raise ValueError(f"method is {method!r}; expected 'tat' or 'dks'.")
     network = depth if callable(depth) else functools.partial(_chain, depth)
-    rectifies = leaky_slope(activation) is not None
+    rectifies = leaky_slope(activation) is not None or _is_rectifier(activation)
     if target is None:
         target = ETA if rectifies and method == "tat" else TARGETS[method]
     if rectifies:
@@ -102,6 +102,16 @@ def shaped(
     local = _solved(lambda x: network(start, lambda y: compose(y, x)), target, start, 100.0)
     scalars = _smooth_scalars(activation, method, local)
     return functools.partial(transformed, activation=activation, **scalars)
+
+
+@float64_on_host()
+def _is_rectifier(activation: Activation) -> bool:
+    """Returns True for max(x, 0) and leaky forms of it, whatever function computes them."""
+    nodes, _ = gaussian_rule()
+    values = values_at(activation, nodes)
+    slope = float(values_at(activation, np.array([-1.0]))[0]) / -1.0
+    rectified = np.where(nodes > 0, nodes, slope * nodes)
+    return 0 <= slope < 1 and bool(np.allclose(values, rectified, rtol=1e-6, atol=0))
 
 
 def transformed(
@@ -169,6 +179,8 @@ def _smooth_scalars(activation: Activation, method: str, local: float) -> dict[s
 
     The output's follow: under TAT E g'^2 = 1 gives its scale, and E g^2 = 1 two shifts.
     """
+    from scipy.optimize import root  # SciPy takes as long to import as JAX
+
     nodes, _ = gaussian_rule()
     values_at(activation, nodes)
     if method == "tat":
@@ -225,8 +237,9 @@ def traced_depth(
         two kernels counts as one activation, so the model should return logits.
 
     Raises:
-        ValueError: for a product of two values that depend on the inputs, as in attention, for
-            kernels in a scan, and as `residual_factors`: pass the depth as a number or a function.
+        ValueError: for a product of two values that depend on the inputs, as in attention and in
+            gates (swiglu, squeeze-and-excitation, highway networks), for kernels in a scan, and as
+            `residual_factors`: pass the depth as a number or a function.
 
     Nothing is computed, and sharding plays no part.
 
@@ -247,13 +260,13 @@ def traced_depth(
     results = [value.node for value in program.results if value.node is not None]
     known = {} if factors is None else dict(named_entries(factors))
     sums: dict[int, tuple[Sum, float]] = {}
+    variables = _variables(graph.nodes)
     for index, node in enumerate(graph.nodes):
-        attends = node.primitive == "dot_general" and len(node.operands) > 1
-        if attends or (node.is_product and node.repeats > 1):
+        if _is_gate(node, variables) or (node.is_product and node.repeats > 1):
             raise ValueError(
-                "the model multiplies two values that depend on its inputs, as attention does, or "
-                "has kernels inside a scan, which traced_depth does not follow; pass depth as a "
-                "number of activations or as a function network(value, layer)."
+                "the model multiplies two values that depend on its inputs, as attention and gates "
+                "do, or has kernels inside a scan, which traced_depth does not follow; pass depth "
+                "as a number of activations or as a function network(value, layer)."
             )
         if item := graph.residual_sum(index):
             factor = max(known.get(end.path, 1.0) for end in stream_branches(graph, [item]))
@@ -285,6 +298,28 @@ def traced_depth(
         return max([*branches, *(whole[index] for index in results)])
 
     return network
+
+
+def _variables(nodes: list[Node]) -> list[frozenset[int]]:
+    """Returns the variables of which each node is a function: inputs, layers' outputs and parts.
+
+    A number that is no real one, such as the mask of a dropout or of a rectifier, is none.
+    """
+    variables: list[frozenset[int]] = []
+    for index, node in enumerate(nodes):
+        before = (variables[i] for i in node.operands)
+        starts = node.is_product or node.primitive in PARTS or not node.operands
+        variable = frozenset([index]) if starts else frozenset().union(*before)
+        variables.append(variable if node.is_real else frozenset())
+    return variables
+
+
+def _is_gate(node: Node, variables: list[frozenset[int]]) -> bool:
+    """Returns True for a product of functions of different variables; gelu has one variable."""
+    if node.primitive in PRODUCTS:
+        return len(node.operands) > 1
+    factors = {variables[i] for i in node.operands} - {frozenset()}
+    return node.primitive in ("mul", "div") and len(factors) > 1
 
 
 def _is_linear(node: Node) -> bool:

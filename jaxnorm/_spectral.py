@@ -7,11 +7,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._axes import negative_axes, per_unit, refuse_leading_units, unit_shape
-from jaxnorm._node import Axes, Reparametrization, effective_kernel, register_node, static_field
+from jaxnorm._matrices import as_matrices
+from jaxnorm._node import Axes, Reparametrization, effective_kernel
 from jaxnorm._numerics import product, promote, quotient, root
 from jaxnorm._paths import Path, is_absent, map_entries, named_entries
 from jaxnorm._phases import refuse_phases
-from jaxnorm._stiefel import as_matrices
 
 Matrix = Float[Array, "... fan_in units"]
 Vector = Float[Array, "... units"]
@@ -20,7 +20,6 @@ Vector = Float[Array, "... units"]
 Vectors = dict[str, Float[Array, "..."]]
 
 
-@register_node
 class SpectrallyNormalized(Reparametrization):
     """Kernel divided by its largest singular value: W = V / sigma(V), V of (fan-in x units).
 
@@ -51,11 +50,12 @@ class SpectrallyNormalized(Reparametrization):
     """
 
     kernel_fields = ("kernel",)
+    static_fields = ("fan_in_axes", "unit_axes")
 
     kernel: Any
     vector: Any
-    fan_in_axes: Axes = static_field()
-    unit_axes: Axes = static_field()
+    fan_in_axes: Axes
+    unit_axes: Axes
 
     @classmethod
     def from_kernel(cls, kernel: Any, fan_in_axes: int | Axes) -> "SpectrallyNormalized":

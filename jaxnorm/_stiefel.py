@@ -1,6 +1,6 @@
 """Kernels whose singular values are all equal: the projection, and the edit of the update."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._axes import fan_in_size, negative_axes, refuse_leading_units
+from jaxnorm._axes import negative_axes, refuse_leading_units
 from jaxnorm._layout import (
     Layout,
     Setting,
@@ -17,13 +17,13 @@ from jaxnorm._layout import (
     kernel_rows,
     map_with_axes,
 )
+from jaxnorm._matrices import Matrix, as_matrices, singular_value
+from jaxnorm._mesh import whole
 from jaxnorm._node import Axes
 from jaxnorm._numerics import nonzero, norm_of_squares, product, promote
-from jaxnorm._phases import refuse_phases
 from jaxnorm._sphere import SMALLEST, Kernel, check_settings, check_squared_radius
 from jaxnorm._sphere_projection import edit_updates
 
-Matrix = Float[Array, "... fan_in units"]
 Tall = Float[Array, "... long short"]
 
 #: Odd polynomials a s + b s^3 + c s^5 of the singular values, one per iteration. The first eight
@@ -199,15 +199,10 @@ def stiefel_projection(
         return _nearest(kernel + step, axes, radius, stack, kernel)
 
     def project_whole(kernel: Kernel, update: Kernel, axes: Axes, *settings: Any) -> Kernel:
-        sharding = jax.typeof(kernel).sharding
-        if not sharding.mesh.explicit_axes:
-            return project_sum(kernel, update, axes, *settings)
         # The kernel as one matrix has no sharding that follows from the kernel's own.
-        automatic = jax.sharding.auto_axes(
-            lambda kernel, update: project_sum(kernel, update, axes, *settings),
-            out_sharding=sharding,
+        return whole(lambda kernel, update: project_sum(kernel, update, axes, *settings))(
+            kernel, update
         )
-        return automatic(kernel, update)  # type: ignore[no-any-return]
 
     def update(
         updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
@@ -271,30 +266,6 @@ def _tangent_part(
     inner = product(w.mT, u)
     u = u - product(w, (inner + inner.mT) / (2 * square))
     return restore(u.mT if wide else u)
-
-
-def singular_value(matrix: Matrix, squared_radius: Any) -> Float[Array, ""]:
-    """Returns sqrt(c max(1, units / fan-in))."""
-    rows, columns = matrix.shape[-2:]
-    c = jnp.asarray(squared_radius, matrix.dtype).reshape(())
-    return jnp.sqrt(c * max(1.0, columns / rows))
-
-
-def as_matrices(
-    wide: Kernel, axes: Axes, stacked: int
-) -> tuple[Matrix, Callable[[Matrix], Kernel]]:
-    """Returns kernels as (..., fan-in, units), and the function that restores their shape."""
-    refuse_phases(axes, f"the kernel of shape {wide.shape}", "this")
-    lead = tuple(range(-wide.ndim, stacked - wide.ndim))
-    units = tuple(axis for axis in range(stacked - wide.ndim, 0) if axis not in axes)
-    places = range(wide.ndim)
-    moved = jnp.moveaxis(wide, (*lead, *axes, *units), places)
-    matrices = moved.reshape(*moved.shape[: len(lead)], fan_in_size(wide, axes), -1)
-
-    def restore(matrices: Matrix) -> Kernel:
-        return jnp.moveaxis(matrices.reshape(moved.shape), places, (*lead, *axes, *units))
-
-    return matrices, restore
 
 
 def _gram(tall: Tall) -> Float[Array, "... short short"]:

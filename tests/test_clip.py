@@ -13,6 +13,7 @@ from tests.table import example_gradients
 from tests.tolerances import FLOAT32
 from tests.trees import assert_equal
 
+MATRIX = jnp.ones((3, 2))
 LAYERS = ("conv", "dense", "scaled")
 
 
@@ -98,3 +99,34 @@ def test_a_traced_limit() -> None:
     gradients = {"dense": {"a": jnp.array(3.0), "b": jnp.array(4.0)}}
     clipped = jax.jit(lambda limit: clip(gradients, limit)["dense"]["b"])
     np.testing.assert_allclose([clipped(1.0), clipped(6.0), clipped(0.0)], [0.8, 4, 0], **FLOAT32)
+
+
+#: Gradients whose matrices have no module of their own, and where the warning finds them.
+FLAT: dict[str, tuple[Any, str]] = {
+    "flat names": ({"w1": MATRIX, "b1": jnp.ones(2), "w2": MATRIX}, "the tree itself"),
+    "a list": ([MATRIX, MATRIX], "the tree itself"),
+    "a list of kernels": ({"kernels": [MATRIX, MATRIX], "scale": jnp.ones(2)}, "'kernels'"),
+    "a tuple inside": ({"body": {"weights": (MATRIX, MATRIX)}}, "'body/weights'"),
+}
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_layers_without_a_parent_of_their_own_are_warned_of(name: str) -> None:
+    gradients, place = FLAT[name]
+    tx = clip_by_layer_norm(1.0)
+    with pytest.warns(UserWarning, match=f"several matrices in {place}.*together"):
+        tx.update(gradients, tx.init(gradients))
+
+
+@pytest.mark.parametrize(
+    "gradients",
+    [
+        {"kernel": MATRIX, "bias": jnp.ones(2)},
+        [{"kernel": MATRIX}, {"kernel": MATRIX}],
+        [[MATRIX, jnp.ones(2)], [MATRIX, jnp.ones(2)]],
+        {"cell": {"weight_ih": MATRIX, "weight_hh": MATRIX}},
+    ],
+)
+def test_layers_with_a_parent_are_not_warned_of(gradients: Any) -> None:
+    tx = clip_by_layer_norm(1.0)
+    tx.update(gradients, tx.init(gradients))

@@ -26,24 +26,42 @@ def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def test_importing_jaxnorm_imports_no_flax_before_it_is_used() -> None:
-    """A fresh process has no Flax after the import; an unknown name is still an error."""
-    code = """if True:
-        import sys, jaxnorm as jn
-        print(sorted({name.split('.')[0] for name in sys.modules}))
-        assert jn.nnx is sys.modules["jaxnorm.nnx"]
-        assert "flax" in sys.modules
-        try:
-            jn.nxn
-        except AttributeError as error:
-            print(error)"""
-    command = [sys.executable, "-c", code]
+#: Statements of one process, one after the other, and the modules that no statement so far loads.
+FIRST_USES = {
+    "import jaxnorm as jn": "jax optax numpy scipy flax jaxnorm.theory",
+    "jn.constrain, jn.linearly_constrain, jn.sphere_projection, jn.effective": "jax.extend",
+    "[getattr(jn, name) for name in jn.__all__ if name != 'nnx']": "numpy.polynomial scipy flax",
+    "import jax; jn.gaussian_moments(abs); jn.shaped(jax.nn.tanh, 9)": "flax",
+    "assert jn.nnx is sys.modules['jaxnorm.nnx']": "experiments equinox chex beartype diffrax",
+}
+
+
+def test_what_is_slow_to_import_is_imported_when_it_is_used() -> None:
+    """A fresh process loads Flax with `jaxnorm.nnx` alone, and SciPy with quadrature alone."""
+    shown = "print([*sys.modules])"
+    lines = ["import sys", *(f"{statement}; {shown}" for statement in FIRST_USES)]
+    command = [sys.executable, "-c", "\n".join(lines)]
     process = subprocess.run(command, cwd=ROOT.parent, capture_output=True, text=True, check=True)
-    printed, error = process.stdout.splitlines()
-    modules = set(ast.literal_eval(printed))
-    assert {"jaxnorm", "jax", "optax"} <= modules
-    assert not {"flax", "experiments", "equinox", "chex", "beartype", "diffrax"} & modules
-    assert error == "module 'jaxnorm' has no attribute 'nxn'"
+    loaded = [set(ast.literal_eval(line)) for line in process.stdout.splitlines()]
+    absent = [set(names.split()) for names in FIRST_USES.values()]
+    for number, modules in enumerate(loaded):
+        assert not modules & set().union(*absent[number:])
+    assert {"jax", "optax"} <= loaded[1]
+    assert {"flax", "scipy.integrate", "scipy.optimize", "jaxnorm.theory"} <= loaded[-1]
+
+
+def test_an_unknown_name_is_an_error() -> None:
+    with pytest.raises(AttributeError, match="module 'jaxnorm' has no attribute 'nxn'"):
+        jaxnorm.nxn  # noqa: B018
+
+
+def test_each_public_name_is_imported_once_for_type_checkers_and_once_at_its_first_use() -> None:
+    body = ast.parse(PATHS["jaxnorm"].read_text())
+    statements = [node for node in ast.walk(body) if isinstance(node, ast.ImportFrom)]
+    static = {alias.name: node.module for node in statements for alias in node.names}
+    assert all(getattr(jaxnorm, name) is not None for name in static)
+    private = {name: module for name, module in static.items() if module != "jaxnorm"}
+    assert {name: f"jaxnorm.{module}" for name, module in jaxnorm._MODULES.items()} == private
 
 
 def test_public_names_have_one_module_each() -> None:
@@ -119,9 +137,7 @@ def test_no_file_uses_the_experiments_or_private_names_of_libraries(path: Path) 
 
 @pytest.mark.parametrize("path", FILES, ids=relative)
 def test_only_the_folder_nnx_uses_flax(path: Path) -> None:
-    if path == ROOT / "__init__.py":  # in its __getattr__, on demand
-        assert [name for name in imports(path) if "nnx" in name] == ["jaxnorm.nnx"]
-    elif path.parent != ROOT / "nnx":
+    if path.parent != ROOT / "nnx":
         assert not [name for name in imports(path) if name.split(".")[0] == "flax"]
         assert not [name for name in imports(path) if name.startswith("jaxnorm.nnx")]
 

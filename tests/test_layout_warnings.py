@@ -32,6 +32,11 @@ def stacked_linear() -> Any:
     return eqx.filter_vmap(lambda k: eqx.nn.Linear(8, 6, key=k))(jax.random.split(KEY, 3))
 
 
+def stacked_linears(rngs: Any) -> Any:
+    make = lambda rngs: nnx.Linear(8, 8, use_bias=False, rngs=rngs)  # noqa: E731
+    return nnx.split_rngs(splits=3)(nnx.vmap(make))(rngs)
+
+
 QKV = {"query/kernel", "key/kernel", "value/kernel"}
 HEADS, LAYER = nn.MultiHeadDotProductAttention, "layer/weight"
 #: Parameters, and the paths of the leaves with a warning, by name.
@@ -50,6 +55,29 @@ FLAX = {
         lambda: {"ScanLayer_0": {"kernel": jnp.ones((3, 8, 8))}},
         {"ScanLayer_0/kernel"},
     ),
+    "vmap without biases": (
+        lambda: {"layers": nnx_params(stacked_linears)},
+        {"layers/kernel"},
+    ),
+    "stacked blocks without biases": (
+        lambda: {
+            "block": {
+                "conv": {"kernel": jnp.ones((3, 2, 2, 4, 4))},
+                "bn": {"scale": jnp.ones((3, 4))},
+            }
+        },
+        {"block/conv/kernel"},
+    ),
+    **{
+        f"a projection named {name}": (
+            lambda name=name: {
+                name: {"kernel": jnp.ones((8, 2, 3))},
+                "dense": {"kernel": jnp.ones((3, 8))},
+            },
+            {f"{name}/kernel"},
+        )
+        for name in ("q_proj", "to_k", "heads")
+    },
     "six axes": (lambda: {"kernel": jnp.ones((2, 1, 1, 1, 3, 4))}, {"kernel"}),
     "transposed": (lambda: {"kernel": jnp.ones((3, 3, 6, 8)), "bias": jnp.ones(6)}, {"kernel"}),
     "LoRA": (
@@ -108,6 +136,14 @@ RIGHT = {
             linen_params(nn.Conv(6, (3, 3, 3), use_bias=False), jnp.ones((1, 5, 5, 5, 8))),
             linen_params(nn.Embed(5, 4), jnp.ones(2, int)),
             linen_params(nn.GRUCell(4), jnp.ones((2, 4)), jnp.ones((2, 3))),
+        ],
+    ),
+    "without biases": (
+        flax_layout,
+        lambda: [
+            {"conv": {"kernel": jnp.ones((3, 4, 8))}, "bn": {"scale": jnp.ones(8)}},
+            {"block": {"conv1": {"kernel": jnp.ones((3, 3, 4, 8))}, "bn": {"scale": jnp.ones(8)}}},
+            {"stem": {"kernel": jnp.ones((7, 7, 3, 8))}},
         ],
     ),
     "equinox": (

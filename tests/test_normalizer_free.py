@@ -324,3 +324,30 @@ def test_a_gate_inside_a_branch_is_left_to_the_fit() -> None:
     assert_close((raw["down"], raw["up"]), (GATED["down"], GATED["up"]))
     output = branch(raw, conv(raw["stem"], X))
     np.testing.assert_allclose(output.var((0, 1, 2)), 1, rtol=1e-3)
+
+
+def modulated(p: Any, x: Any) -> Any:
+    """Block that starts as the identity: kernels of zeros make its shift, scale and gate."""
+    condition = jax.nn.silu(dense(p["condition"], x.mean((1, 2))))
+    shift, scale, gate = jnp.split(dense(p["modulation"], condition)[:, None, None], 3, axis=-1)
+    x = conv(p["stem"], x)
+    branch = conv(p["end"], jax.nn.gelu(conv(p["start"], x * (1 + scale) + shift)))
+    return dense(p["head"], (x + gate * branch).mean((1, 2)))
+
+
+def test_kernels_of_zeros_stay_zero() -> None:
+    """The modulation of an adaptive block starts at zero, and its units have no variance to fit."""
+    params = {
+        "condition": layer(1, 3, 6),
+        "modulation": {"kernel": jnp.zeros((6, 12)), "bias": jnp.zeros(12)},
+        "stem": layer(2, 3, 3, 3, 4),
+        "start": layer(3, 1, 1, 4, 8),
+        "end": layer(4, 1, 1, 8, 4),
+        "head": layer(5, 4, 5),
+    }
+    raw, tx = normalizer_free(modulated, params, optax.sgd(0.1), X)
+    assert_close(raw["modulation"], params["modulation"])
+    gradients = jax.grad(lambda p: (modulated(p, X) ** 2).mean())(raw)
+    updates, _ = tx.update(gradients, tx.init(raw), raw)
+    assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(updates))
+    assert float(jnp.abs(updates["modulation"]["kernel"]).max()) > 0

@@ -304,3 +304,64 @@ def test_numbers_that_are_not_finite_are_named() -> None:
     params[1] = params[1].at[0, 0].set(jnp.inf)
     text = jn.describe_propagation(apply, params, ROWS_OF_32)
     assert "Off: 1 is not finite" in text
+
+
+def gains(sizes: list[float]) -> tuple[Any, Any]:
+    """Chain of rectifiers whose pre-activations grow by these factors."""
+    apply, params = chain(len(sizes), jax.nn.relu, 2.0)
+    return apply, [*(w * size for w, size in zip(params, sizes, strict=False)), params[-1]]
+
+
+def hourglass(gain: float) -> tuple[Any, Any]:
+    """Seven layers down, and four whose inputs earlier layers join, as in a U-Net."""
+    _, params = chain(11, None, gain)
+    params = [*params[:7], *(jnp.concatenate([w, w]) / 2**0.5 for w in params[7:-1]), params[-1]]
+
+    def apply(params: Any, x: Any) -> Any:
+        before = []
+        for kernel in params[:7]:
+            x = jax.nn.relu(x @ kernel)
+            before.append(x)
+        for kernel, skip in zip(params[7:-1], before[3::-1], strict=True):
+            x = jax.nn.relu(jnp.concatenate([x, skip], -1) @ kernel)
+        return x @ params[-1]
+
+    return apply, params
+
+
+def scaled_shortcuts(scale: float) -> tuple[Any, Any]:
+    _, params = chain(13, None, 2.0)
+
+    def apply(params: Any, x: Any) -> Any:
+        x = x @ params[0]
+        for up, down in zip(params[1:-1:2], params[2:-1:2], strict=True):
+            x = scale * (x + 0.1 * (jax.nn.relu(x @ up) @ down))
+        return x @ params[-1]
+
+    return apply, params
+
+
+STEP = 0.15
+#: Networks whose signal fades at the layer of that name, or nowhere.
+FADING: dict[str, tuple[Any, str]] = {
+    "a step in a chain": (lambda: gains([*11 * [1.1], STEP, 1.1, 1.1]), "11 12 13"),
+    "a step, and back": (lambda: gains([1, 1, 1, STEP, 1, 1, 1, 1, 1 / STEP, 1, 1]), "3 4 5 6 7"),
+    "an hourglass": (lambda: hourglass(0.9), "5 6 7"),
+    "scaled shortcuts": (lambda: scaled_shortcuts(0.68), "7 8 9 10 11 12"),
+    "a preserved hourglass": (lambda: hourglass(2.0), ""),
+    "whole shortcuts": (lambda: scaled_shortcuts(1.0), ""),
+    "one quiet layer": (lambda: gains([1, 1, 1, 1, 0.01, 100, 1, 1, 1, 1, 1]), ""),
+    "a loud first layer": (lambda: gains([8, 1 / 8, *9 * [1.0]]), ""),
+}
+
+
+@pytest.mark.parametrize("name", FADING)
+def test_a_fading_signal_is_found_where_it_is(name: str) -> None:
+    make, expected = FADING[name]
+    apply, params = make()
+    findings = jn.propagation_findings(apply, params, ROWS_OF_32)
+    assert [finding.kind for finding in findings] == (["fading"] if expected else [])
+    for finding in findings:
+        assert finding.layer in expected.split()
+        assert finding.values["last"] < finding.values["first"] / 20
+        assert f"in {finding.layer}" in jn.describe_propagation(apply, params, ROWS_OF_32)

@@ -53,6 +53,9 @@ KERNEL, THIN, STACK = jnp.ones((4, 3)), jnp.ones((1, 5)), jnp.ones((3, 4, 4))
 LAYER = {"kernel": KERNEL, "bias": jnp.ones(3)}
 PARAMS = {"conv": {"kernel": jnp.ones((3, 3, 2, 4))}, "dense": LAYER}
 ZEROS = PARAMS | {"dense": {"kernel": 0 * KERNEL}}
+SILENT = {"a": {"kernel": jnp.eye(4)}, "dense": {"kernel": 0 * KERNEL}}
+EQUAL = SILENT | {"dense": {"kernel": KERNEL * jnp.arange(3.0)[None]}}
+AXES = {"conv": {"kernel": (-4, -3, -2)}, "dense": {"kernel": (-2,), "bias": None}}
 NODE, RAW = jn.Scaled.from_kernel(KERNEL, -2), jn.reparametrize(PARAMS, jn.Scaled)
 UNITS = jnp.ones(3)
 NOISE_STATE = jn.noise_injection(SGD, 1.0, seed=0).init({"kernel": NODE})
@@ -315,6 +318,30 @@ TABLE = (
         value(f"{method.__name__}|dense/kernel|effective(params)", method, RAW, SGD)
         for method in (jn.constrain, jn.linearly_constrain, jn.propagate_normalization)
     ),
+    *(
+        value("'dense/kernel'|all zero|exclude", method, params, SGD)
+        for method in (jn.constrain, jn.propagate_normalization)
+        for params in (SILENT, {"dense": {"kernel": jnp.zeros((3, 2))}})
+    ),
+    value("'dense/kernel'|equal within each unit", jn.constrain, EQUAL, SGD),
+    *(
+        kind(named, method, *arguments)
+        for method in (jn.constrain, jn.linearly_constrain, jn.propagate_normalization)
+        for named, arguments in (
+            ("the function adam|call it: adam(1e-3)", (PARAMS, optax.adam)),
+            ("a dict|parameters first", (PARAMS, PARAMS)),
+            ("a float|optax.adam(1e-3)", (PARAMS, 0.1)),
+        )
+    ),
+    *(
+        kind("a dict|flax_layout|lambda params: axes", partial(function, layout=AXES), *arguments)
+        for function, arguments in (
+            (jn.constrain, (PARAMS, SGD)),
+            (jn.project, (PARAMS,)),
+            (jn.collect_preactivations, (multiply, {"kernel": KERNEL}, jnp.ones((2, 4)))),
+        )
+    ),
+    kind("a dict|order of the documentation", jn.map_kernels, jn.center, PARAMS, jn.flax_layout),
     *(
         kind(dtype, function, jnp.ones((3, 2), dtype), 0)
         for function in (jn.center, jn.project_to_sphere)

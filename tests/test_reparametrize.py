@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxnorm import (
     LinearlyConstrained,
@@ -13,21 +14,22 @@ from jaxnorm import (
     Scaled,
     effective,
     flax_layout,
+    project,
     reparametrize,
+    scale_branches,
 )
+from jaxnorm._paths import named_leaves
 from tests.draws import draw
 from tests.tolerances import FLOAT32
 from tests.trees import assert_equal
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
 class Squared(Reparametrization):
     """Node of a user, for positive weights: w = root^2."""
 
     kernel_fields: ClassVar[tuple[str, ...]] = ("root",)
     root: Any
-    fan_in_axes: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+    fan_in_axes: tuple[int, ...]
 
     @classmethod
     def from_kernel(cls, kernel: Any, fan_in_axes: Any) -> "Squared":
@@ -98,3 +100,50 @@ def test_a_node_is_wrapped_with_its_own_axes() -> None:
     np.testing.assert_allclose(
         effective(outer)["qkv"]["kernel"], params["qkv"]["kernel"], **FLOAT32
     )
+
+
+class Branched(Reparametrization):
+    """Node of a user with a static field of its own, and one per unit."""
+
+    kernel_fields = ("kernel",)
+    static_fields = ("fan_in_axes", "power")
+    scale_field = "gain"
+    kernel: Any
+    gain: Any
+    fan_in_axes: tuple[int, ...]
+    power: int = 1
+
+    @classmethod
+    def from_kernel(cls, kernel: Any, fan_in_axes: Any) -> "Branched":
+        return cls(kernel, jnp.ones_like(kernel.sum(fan_in_axes)), fan_in_axes)
+
+    def effective(self) -> Any:
+        return self.kernel * jnp.expand_dims(self.gain**self.power, self.fan_in_axes)
+
+
+def test_a_class_of_the_users_is_a_node_by_itself() -> None:
+    """Fields, paths, structures and the frozen dataclass need no decorator."""
+    kernel = draw(0, 4, 3)
+    node, cubed = Branched.from_kernel(kernel, (-2,)), Branched(kernel, 2 * jnp.ones(3), (-2,), 3)
+    assert [str(path) for path, _ in named_leaves({"w": node})] == ["w/kernel", "w/gain"]
+    assert jax.tree.structure(node) != jax.tree.structure(cubed)
+    np.testing.assert_allclose(jax.jit(effective)(cubed), 8 * kernel, rtol=1e-6)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        node.gain = 2  # type: ignore[misc]
+
+
+def test_a_class_of_the_users_is_scaled_and_projected() -> None:
+    params = {"w": {"kernel": Branched.from_kernel(draw(0, 4, 3), (-2,))}}
+    halved = scale_branches(params, {"w": {"kernel": 0.5}})
+    np.testing.assert_array_equal(halved["w"]["kernel"].gain, 0.5 * np.ones(3))
+    projected = effective(project(params))["w"]["kernel"]
+    np.testing.assert_allclose(np.square(projected).sum(0), 2, rtol=1e-5)
+
+
+def test_a_class_without_its_methods_is_abstract() -> None:
+    class Half(Reparametrization):
+        kernel: Any
+        fan_in_axes: tuple[int, ...]
+
+    with pytest.raises(TypeError, match="abstract"):
+        Half(draw(0, 4, 3), (-2,))  # type: ignore[abstract]

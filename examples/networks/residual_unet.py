@@ -49,7 +49,7 @@ class ResidualUNet(nnx.Module):
 
 
 class PooledResidualUNet(ResidualUNet):
-    """The same as a classifier, of the mean of the logits of all pixels."""
+    """Residual U-Net as a classifier, of the mean of the logits of all pixels."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Returns logits."""

@@ -39,7 +39,7 @@ class Split(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is fixed within a program.
+    """Settings that are fixed within a program.
 
     Attributes:
         method: one of METHODS.

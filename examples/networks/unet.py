@@ -51,7 +51,7 @@ class UNet(nnx.Module):
 
 
 class PixelUNet(UNet):
-    """The same for segmentation."""
+    """U-Net for segmentation."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Returns logits per pixel."""

@@ -7,7 +7,7 @@ from experiments.data.dataset import Dataset
 from experiments.training.fit import start
 from experiments.training.step import score
 from experiments.training.trainer import Trainer
-from jaxnorm import describe_propagation
+from jaxnorm import propagation_findings
 
 #: The number of training rows that the look takes.
 ROWS = 64
@@ -16,8 +16,8 @@ ROWS = 64
 def initial_signal(trainer: Trainer, dataset: Dataset, seed: int) -> str:
     """Returns what is off with a run's network before its first step, in one line.
 
-    The network is looked at in training mode, on one device. The line is that of
-    `jaxnorm.describe_propagation`. It is empty for a network with nothing off, and for one that
+    The network is looked at in training mode, on one device. The line has the findings of
+    `jaxnorm.propagation_findings`. It is empty for a network with nothing off, and for one that
     cannot be measured, with kernels in a loop, for example.
     """
     (X, y), device = trainer.placement.replicate(dataset[:2]), jax.devices()[0]
@@ -34,8 +34,8 @@ def initial_signal(trainer: Trainer, dataset: Dataset, seed: int) -> str:
         return score(logits, y).loss.mean()
 
     try:
-        text = describe_propagation(apply, weights, X, loss=loss, layout=trainer.context.kernels)
+        layout = trainer.context.kernels
+        findings = propagation_findings(apply, weights, X, loss=loss, layout=layout)
     except ValueError:
         return ""
-    kind, _, findings = text.splitlines()[-1].partition("Off: ")
-    return "" if kind else findings
+    return f"{'; '.join(map(str, findings))}." if findings else ""

@@ -17,11 +17,12 @@ from jaxtyping import Array, PyTree, UInt
 from jaxnorm._paths import Path, is_entry, named_entries
 from jaxnorm._trace.rules import PRODUCTS, SUMS, Facts, known_number, transfer
 from jaxnorm._trace.values import CONSTANT, INPUT, Product, Value, join, parameter, sources
+from jaxnorm._trace.views import VIEWS
 
 #: ``apply(params, *inputs)``: the model as a function of its plain parameters.
 Apply = Callable[..., Any]
 
-#: Prefix of the name of a jitted function that the interpreter records and does not enter.
+#: Prefix of the names, by `jax.ad_checkpoint.checkpoint_name`, of values that are recorded.
 MARK = "jaxnorm_mark_"
 
 #: The parameters of a call that hold its body.
@@ -140,7 +141,7 @@ def _interpreted(
     facts = Facts(None if kernels is None else frozenset(kernels), nodes=[] if nodes else None)
     paths = [*parameters, *(None for _ in arguments[len(parameters) :])]
     values = [
-        facts.recorded(INPUT, "input", [], variable)
+        facts.recorded(facts.as_variable(INPUT, variable, []), "input", [], variable)
         if path is None or any(re.search(pattern, str(path)) for pattern in free)
         else parameter(path, variable.aval.shape)
         for path, variable in zip(paths, closed.jaxpr.invars, strict=True)
@@ -221,7 +222,7 @@ class _Interpreter:
     def _equation(self, equation: Any, values: list[Value], place: Place) -> list[Value]:
         primitive, name = equation.primitive.name, str(equation.params.get("name", ""))
         called = _called(equation, values)
-        if name.startswith(MARK):
+        if primitive == "name" and name.startswith(MARK):
             self.facts.marks.append((name.removeprefix(MARK), values[0].product))
             results = [INPUT]
         elif primitive in ("scan", "while", "cond"):
@@ -232,18 +233,33 @@ class _Interpreter:
             results = self._inside(equation, called, values, place)
         else:
             results = transfer(self.facts, equation, values)
+            results = self._as_variables(equation, values, results)
             if primitive in (*PRODUCTS, *SUMS) and (product := results[0].product):
                 side = int(values[0].product is not None)
                 bias = side if product.has_bias_in_own_axes else None
                 self.layers[place] = Layer(equation, product, bias)
         of_parameters = any(value.of_parameters for value in values)
         results = [value._replace(of_parameters=of_parameters) for value in results]
+        if primitive in ("scan", "while"):
+            results = [value.after(values) for value in results]
         if primitive == "scan" or called or self.facts.nodes is None:
             return results
         return [
             self.facts.recorded(value, primitive, values, out, equation, place=place)
             for value, out in zip(results, equation.outvars, strict=True)
         ]
+
+    def _as_variables(
+        self, equation: Any, values: list[Value], results: list[Value]
+    ) -> list[Value]:
+        """Returns results with their ancestors; a view has those of its array."""
+        if equation.primitive.name == "optimization_barrier":
+            return results
+        if equation.primitive.name in VIEWS:
+            own, before = values[0].variable, values[0].ancestors
+            return [value._replace(variable=own, ancestors=before) for value in results]
+        pairs = zip(results, equation.outvars, strict=True)
+        return [self.facts.as_variable(value, out, values) for value, out in pairs]
 
     def _call(
         self, equation: Any, closed: ClosedJaxpr, values: list[Value], place: Place
@@ -278,7 +294,7 @@ class _Interpreter:
 
         Nothing is recorded without a place.
         """
-        facts = Facts(self.facts.kernels) if place is None else self.facts
+        facts = Facts(self.facts.kernels, bits=self.facts.bits) if place is None else self.facts
         body, outside = _Interpreter(facts, self.constant), (facts.within, facts.turns)
         facts.within = (*facts.within, equation.primitive.name)
         if equation.primitive.name == "scan":
@@ -310,13 +326,19 @@ class _Interpreter:
         slices = list(map(entered, slices, stacks, variables[carry:]))
 
         def turn(carried: list[Value], place: Place | None = None) -> list[Value]:
+            carried = self._of_one_turn(carried, variables[:carry])
             return self._inside(equation, closed, [*values[:consts], *carried, *slices], place)
 
         carried = _fixpoint(start, lambda carried: turn(carried)[:carry])
         carried = list(map(carried_on, carried, start, variables[:carry]))
         results = turn(carried, place)
-        stacked = [value._replace(views=(), altered=()) for value in results[carry:]]
+        stacked = [value._replace(views=(), altered=(), units=None) for value in results[carry:]]
         return [*results[:carry], *stacked]
+
+    def _of_one_turn(self, carried: list[Value], variables: Sequence[Any]) -> list[Value]:
+        """Returns the values that a turn starts with, without their ancestors in other turns."""
+        pairs = zip(carried, variables, strict=False)
+        return [self.facts.as_variable(value, variable, []) for value, variable in pairs]
 
     def _while(self, equation: Any, values: list[Value], place: Place) -> list[Value]:
         start = equation.params["cond_nconsts"]
@@ -324,6 +346,7 @@ class _Interpreter:
         condition, body = equation.params["cond_jaxpr"], equation.params["body_jaxpr"]
 
         def turn(carried: list[Value], place: Place | None = None) -> list[Value]:
+            carried = self._of_one_turn(carried, body.jaxpr.invars[len(consts) :])
             return self._inside(equation, body, [*consts, *carried], place)
 
         carry = _fixpoint(values[start + len(consts) :], turn)
@@ -357,7 +380,8 @@ def _called(equation: Any, values: list[Value]) -> ClosedJaxpr | None:
             rows = zip(equation.invars, body.jaxpr.invars, values, strict=True)
             # The body of a `lax.reduce` gets single numbers; that of a shard_map a device's rows.
             split = equation.primitive.name == "shard_map"
-            if all(a.aval.shape == b.aval.shape for a, b, v in rows if v.is_followed or not split):
+            kept = (pair for *pair, v in rows if not split or v._replace(units=None).is_followed)
+            if all(a.aval.shape == b.aval.shape for a, b in kept):
                 return body
     return None
 

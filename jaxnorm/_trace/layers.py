@@ -19,7 +19,7 @@ from jaxnorm._trace.interpret import Apply, Collected, Layer, Program, Turns, tr
 from jaxnorm._trace.mesh import MeshAxes, product_mesh_axes
 from jaxnorm._trace.phases import OutputPhase, output_phases
 from jaxnorm._trace.rules import Facts
-from jaxnorm._trace.values import Product
+from jaxnorm._trace.values import Product, Use
 
 
 class KernelCall(NamedTuple):
@@ -41,6 +41,8 @@ class KernelCall(NamedTuple):
             output has to include, if it is ``"separate"``.
         mesh: the mesh axes of the product inside a checked shard_map.
         phases: the axes of space of a transposed convolution with a stride.
+        is_rounded: True if the model rounds the kernel to a few levels, so that a factor on the
+            output is not one on the kernel.
     """
 
     path: Path
@@ -54,6 +56,7 @@ class KernelCall(NamedTuple):
     added: Float[Array, "..."] | None = None
     mesh: MeshAxes = MeshAxes()
     phases: tuple[OutputPhase, ...] = ()
+    is_rounded: bool = False
 
 
 #: Pre-activations before their bias; after it; or before it, with the bias beside them.
@@ -169,8 +172,17 @@ def _call(
 ) -> KernelCall:
     use = product.use
     unit_axes = product.unit_axes if product.biased else use.unit_axes
-    path, keeps_units, bias = use.kernel.path, use.keeps_units, biases.get(id(use))
-    return KernelCall(path, output, unit_axes, keeps_units, sample_axis, use.fan_in, turns, bias)
+    return KernelCall(
+        use.kernel.path,
+        output,
+        unit_axes,
+        use.keeps_units,
+        sample_axis,
+        use.fan_in,
+        turns,
+        biases.get(id(use)),
+        is_rounded=use.kernel.rounded,
+    )
 
 
 def _with_units_at(call: KernelCall, places: tuple[int, ...]) -> KernelCall:
@@ -194,12 +206,11 @@ def _scanned_axes(program: Program, kernels: set[Path]) -> dict[Path, Axes]:
         path, axes = use.kernel.path, use.kernel.scanned_axes()
         in_scans = use.within == ("scan",) * len(use.kernel.scanned)
         if not in_scans or axes is None or axes != scanned.setdefault(path, axes):
-            loop = next((name for name in use.within if name != "scan"), "scan")
             raise ValueError(
-                f"the kernel {path!r} is used inside a {loop}, where layers do not run one after "
-                "the other; wanted one layer per turn of a scan over the stacked kernels, and a "
-                "shard_map around this call, not inside the model. Or leave the kernel out of the "
-                "layout, and initialize it by itself."
+                f"the kernel {path!r} is used {_place(use)}, so it has no pre-activations of one "
+                "layer; wanted a kernel that runs once, or a stack of kernels from which a scan "
+                "takes one layer per turn, in order. Leave the kernel out of the layout (exclude), "
+                "and initialize it by itself."
             )
     if changed := sorted(kernels & facts.changed & scanned.keys()):
         raise ValueError(
@@ -218,6 +229,21 @@ def _scanned_axes(program: Program, kernels: set[Path]) -> dict[Path, Axes]:
             "layout."
         )
     return scanned
+
+
+def _place(use: Use) -> str:
+    """Returns in words why the layers of a stack do not run one after the other."""
+    loops = {
+        "while": "inside a while loop (fori_loop is one, too)",
+        "cond": "inside a branch of a cond or switch",
+        "shard_map": "inside a shard_map of the model, which belongs around this call",
+    }
+    for name in use.within:
+        if name in loops:
+            return loops[name]
+    if len(use.kernel.scanned) < len(use.within):
+        return "at every turn of a scan, as in a recurrent cell or by its index in a stack"
+    return "by a scan that takes its layers in another order, or a part of them (a flipped stack)"
 
 
 def _reasons(facts: Facts, paths: list[Path]) -> str:

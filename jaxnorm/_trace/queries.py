@@ -38,7 +38,8 @@ def traced_layout(apply: Apply, params: PyTree, *inputs: Any, free: Sequence[str
             ``lambda params, x: functional.apply(params, state, x, train=False)[0]``.
         params: the parameters, or their shapes.
         *inputs: the other arguments, arrays or their shapes. Whatever a kernel is multiplied with
-            must come from them, or be a constant.
+            must come from them, or be a constant: the kernels of a network of positions have
+            the fan-in that meets the positions.
         free: regular expressions, searched for in the ``/``-joined paths, of parameters that are no
             kernels and that the model uses as if they were inputs, such as learned queries.
 
@@ -48,7 +49,9 @@ def traced_layout(apply: Apply, params: PyTree, *inputs: Any, free: Sequence[str
     Raises:
         ValueError: with the paths of the parameters that are not understood: changed by more than
             a view before the product (by a mask, constant or one of the inputs, or by a choice of
-            one of several kernels for each row), multiplied with each other, contracted along
+            one of several kernels for each row), mixed by values that depend on the inputs before
+            inputs are multiplied along another axis (an einsum of routing weights and experts, a
+            bilinear layer in two steps), multiplied with each other, contracted along
             different axes in two places, along a part of an axis, in an einsum of more than two
             operands (their sizes decide what is contracted first), or used by a primitive without a
             transfer rule, which is named; and if no parameter is contracted.
@@ -147,7 +150,7 @@ def first_layer(apply: Apply, params: PyTree, *inputs: Any) -> PyTree:
 
 
 class MarkedLayer(NamedTuple):
-    """Layer whose output, its bias included, goes into a marked call: and its fan-in axes."""
+    """Layer whose output, its bias included, is marked; and its fan-in axes."""
 
     kernel: Path
     bias: Path
@@ -155,9 +158,9 @@ class MarkedLayer(NamedTuple):
 
 
 def marked_layers(program: Program) -> dict[str, MarkedLayer]:
-    """Returns the layer that directly precedes each marked call, by the name of the mark.
+    """Returns the layer whose output is marked, by the name of the mark.
 
-    Directly: the input of the call is the output of the layer, with its last axis for the units, in
+    The marked value is the output of the layer, with its last axis for the units, in
     their order, and nothing else reads that output, the kernel or the bias.
     """
     facts, read = program.facts, program.read()

@@ -12,11 +12,12 @@ import numpy as np
 
 from jaxnorm._paths import Path
 from jaxnorm._phases import phased
-from jaxnorm._trace.values import CONSTANT, INPUT, Node, Product, Use, Value, sources
+from jaxnorm._trace.values import CONSTANT, INPUT, Node, Product, Units, Use, Value, sources
 from jaxnorm._trace.views import BROADCAST, PARTIAL, VIEWS, Dim, Factor, View
 
 PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
 SUMS = ("add", "add_any")
+AFFINE = (*SUMS, "sub", "mul", "div", "neg")
 STACKS = ("stack", "concatenate")
 #: Primitives that are linear in their first operand, unless they cast it to integers or pad it with
 #: other numbers than 0.
@@ -26,6 +27,11 @@ LINEAR = (*VIEWS, "device_put", "gather", "neg", "optimization_barrier", "pad", 
 _ELEMENTWISE = (
     "add add_any and atan2 clamp concatenate div dynamic_update_slice eq gather ge gt le lt max "
     "min mul ne nextafter or pow rem scatter scatter_add scatter-add select_n sub xor"
+)
+#: Why a kernel of two possible fan-ins is refused.
+MIXED = (
+    "is mixed by values that depend on the inputs, along an axis of experts for example, before "
+    "inputs are multiplied along another of its axes"
 )
 #: Indices of an einsum of three operands or more, in the name that its equations are traced under;
 #: a named scope of the same form, such as `q,k,v`, is taken for one.
@@ -49,7 +55,8 @@ class Facts:
         met: parameters that meet the inputs in something else than a product.
         biases: parameters that are added to a product, one entry per sum.
         read: parameters that anything else is made of.
-        marks: the product that goes into each marked call, with the mark's name.
+        marks: the product that is marked, if the value is one, with each mark's name.
+        bits: a bit for each variable that depends on the inputs.
     """
 
     kernels: frozenset[Path] | None
@@ -65,6 +72,7 @@ class Facts:
     biases: list[Path] = field(default_factory=list)
     read: set[Path] = field(default_factory=set)
     marks: list[tuple[str, Product | None]] = field(default_factory=list)
+    bits: dict[Any, int] = field(default_factory=dict)
 
     def refuse(self, paths: Iterable[Path], reason: str, changed: bool = False) -> None:
         for path in sorted(paths):
@@ -72,6 +80,13 @@ class Facts:
             self.refused.setdefault(path, reason)
             if changed:
                 self.changed.add(path)
+
+    def as_variable(self, value: Value, variable: Any, operands: list[Value]) -> Value:
+        """Returns a value with a bit of its own and the ancestors of its operands."""
+        if not value.of_inputs:
+            return value
+        bit = self.bits.setdefault(variable, 1 << len(self.bits))
+        return value._replace(variable=bit, ancestors=bit).after(operands)
 
     def recorded(
         self,
@@ -202,8 +217,12 @@ def _factors(equation: Any, values: list[Value]) -> frozenset[Path]:
 
 
 def _view(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
-    results = [_viewed(equation, values[0], out.aval.shape) for out in equation.outvars]
-    return [value or _elementwise(facts, equation, values)[0] for value in results]
+    viewed = [_viewed(equation, values[0], out.aval.shape) for out in equation.outvars]
+    results = [value or _elementwise(facts, equation, values)[0] for value in viewed]
+    units, rule = values[0].units, VIEWS[equation.primitive.name]
+    shapes = [out.aval.shape for out in equation.outvars]
+    moved = [units and units.viewed(rule(units.view, equation, shape)) for shape in shapes]
+    return [value._replace(units=units) for value, units in zip(results, moved, strict=True)]
 
 
 def _viewed(equation: Any, value: Value, shape: tuple[int, ...]) -> Value | None:
@@ -294,7 +313,7 @@ def _straight_through(facts: Facts, equation: Any, values: list[Value]) -> list[
         kernel, rest = values[i], values[j]
         own = len(kernel.views) == 1 and rest.sources == kernel.sources
         if own and rest.stopped and not rest.views and not kernel.stopped:
-            return [kernel]
+            return [kernel._replace(views=(kernel.views[0]._replace(rounded=True),))]
     return _elementwise(facts, equation, values)
 
 
@@ -307,9 +326,13 @@ def _elementwise(facts: Facts, equation: Any, values: list[Value]) -> list[Value
         if name not in _ELEMENTWISE.split():
             facts.refuse(paths, f"goes into a {name}, which has no transfer rule")
         # A function of a kernel's product and constants is measured at the product.
-        facts.met.update(sources(value for value in values if not value.product))
+        met = (value.unmultiplied for value in values if not value.product)
+        facts.met.update(frozenset().union(*met))
+    unmultiplied = frozenset().union(*(value.unmultiplied for value in values))
     result = Value(
         sources=frozenset() if of_inputs else paths,
+        by_constants=frozenset() if of_inputs else paths - unmultiplied,
+        units=_scaled_units(equation, values),
         of_inputs=of_inputs,
         altered=tuple(_altered(equation, values)) if len(equation.outvars) == 1 else (),
         stopped=all(value.stopped or value.is_constant for value in values),
@@ -318,6 +341,20 @@ def _elementwise(facts: Facts, equation: Any, values: list[Value]) -> list[Value
         result._replace(activation=of_inputs and _is_activation(equation, values, out.aval.size))
         for out in equation.outvars
     ]
+
+
+def _scaled_units(equation: Any, values: list[Value]) -> Units | None:
+    """Returns the units of a product that is shifted and scaled, or of a function of a constant's.
+
+    Parameters and constants shift and scale a product of inputs; of a product of constants, which
+    stays a function of parameters, any elementwise function has the same units.
+    """
+    of_layers, of_inputs = [x for x in values if x.units], [x for x in values if x.of_inputs]
+    if len(of_layers) != 1 or len(equation.outvars) != 1 or of_inputs not in ([], of_layers):
+        return None
+    units, shape = of_layers[0].units, equation.outvars[0].aval.shape
+    is_affine = not of_inputs or equation.primitive.name in AFFINE
+    return units if units and units.view.sizes == shape and is_affine else None
 
 
 def _is_activation(equation: Any, values: list[Value], size: int) -> bool:
@@ -367,11 +404,13 @@ def _gathered(view: View, equation: Any, shape: tuple[int, ...]) -> View:
 
 
 def _product(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
-    paths, sides = sources(values), [i for i in (0, 1) if facts.is_of_kernel(values[i])]
     of_inputs = any(value.of_inputs for value in values)
+    values = [*(_as_data(equation, values, side) for side in (0, 1)), *values[2:]]
+    paths, sides = sources(values), [i for i in (0, 1) if _is_kernel(facts, values, i)]
     if not sides:
         reason = "is changed by an input before it is multiplied with others, or looked up by one"
         facts.refuse(_altered_kernels(equation, values), reason, changed=True)
+        facts.refuse(_mixed_kernels(equation, values), MIXED, changed=True)
         return _elementwise(facts, equation, values)
     result = INPUT._replace(activation=True) if of_inputs else Value(sources=paths)
     kernel, reason = values[sides[0]], _refusal(equation, sides)
@@ -380,19 +419,75 @@ def _product(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
     if reason:
         facts.refuse(paths, reason, changed=of_inputs)
         return [result]
-    first = not values[1 - sides[0]].of_parameters
-    uses = [_use(facts, equation, view, sides[0], first) for view in kernel.views]
+    other = values[1 - sides[0]]
+    uses = [_use(facts, equation, view, sides[0], not other.of_parameters) for view in kernel.views]
+    by_constants = frozenset() if of_inputs or not uses else paths - other.unmultiplied
     # Rows of different groups have different units in one place.
     if len(uses) == 1 and uses[0].is_complete and not _row_groups(equation):
-        result = result._replace(product=Product.of(uses[0], equation.outvars[0].aval.shape))
-    return [result]
+        product = Product.of(uses[0], equation.outvars[0].aval.shape)
+        result = result._replace(product=product, units=Units.of(product, other))
+    return [result._replace(by_constants=by_constants)]
+
+
+def _as_data(equation: Any, values: list[Value], side: int) -> Value:
+    """Returns an operand, without its sources if it is a layer's output that inputs attend to.
+
+    The layer's own inputs are constants, such as the positions of a Transformer-XL. Inputs attend
+    to its output if both operands are outputs of layers, and their units are summed over: otherwise
+    it may be a kernel that a constant changes.
+    """
+    value, other = values[side], values[1 - side]
+    is_output = value.by_constants and not value.unmultiplied
+    attends = is_output and other.of_inputs and _attends(equation, values)
+    return value._replace(sources=frozenset(), by_constants=frozenset()) if attends else value
+
+
+def _is_kernel(facts: Facts, values: list[Value], side: int) -> bool:
+    """Returns True for a function of kernels; not for a layer's output that no inputs multiply."""
+    value, other = values[side], values[1 - side]
+    is_layer = not (value.views or value.unmultiplied or other.of_inputs)
+    return facts.is_of_kernel(value) and not is_layer
+
+
+def _attends(equation: Any, values: list[Value]) -> bool:
+    """Returns True if both operands are outputs of layers, and units of both are summed over."""
+    if equation.primitive.name != "dot_general":
+        return False
+    contracted = [product_axes(equation, side)[0] for side in (0, 1)]
+    pairs = zip(values, contracted, strict=True)
+    return all(x.units and axes and not x.units.view.added_axes(axes) for x, axes in pairs)
+
+
+def _mixed_kernels(equation: Any, values: list[Value]) -> Iterator[Path]:
+    """Yields kernels, mixed by inputs, of which inputs are then multiplied along another axis.
+
+    Such a kernel has one axis that mixes it, such as that of experts, and a second one that is
+    summed over with the inputs. So has a layer whose output is multiplied along some units: with
+    values that depend on the layer's inputs (a gate), with weights of groups that have inputs of
+    their own, or with keys that all heads share.
+    """
+    is_conv = equation.primitive.name == "conv_general_dilated"
+    for side, other in ((1, 0),) if is_conv else ((0, 1), (1, 0)):
+        units = values[side].units
+        if (
+            units is None
+            or not values[other].of_inputs
+            or units.multiplier & values[other].ancestors
+        ):
+            continue
+        view = units.view
+        contracted, groups, places = product_axes(equation, side)
+        free = [axis for axis, place in places.items() if is_conv or place >= groups]
+        is_query = _attends(equation, values) and view.added_axes(free)
+        mixed = view.whole_axes(contracted) - units.grouped
+        if mixed and view.own_axes(free) and not is_query:
+            yield view.path
 
 
 def _use(facts: Facts, equation: Any, view: View, side: int, multiplies_inputs: bool) -> Use:
     """Records the product of a kernel, perhaps with the inputs themselves."""
     contracted, groups, places = product_axes(equation, side)
     places = {axis: places[axis] for axis in places.keys() - view.broadcast_axes()}
-    in_groups = any(place < groups for place in places.values())
     fan_in, steps = view.contracted(contracted), _phase_steps(equation)
     strides = {view.whole_axis(axis): step for axis, step in steps.items()}
     if fan_in is None or None in strides:
@@ -403,7 +498,7 @@ def _use(facts: Facts, equation: Any, view: View, side: int, multiplies_inputs: 
     if fan_in:
         fan_in = phased(fan_in, {axis: step for axis, step in strides.items() if axis is not None})
     within = facts.within
-    facts.uses.append(Use(view, fan_in, places, in_groups, multiplies_inputs, within, side))
+    facts.uses.append(Use(view, fan_in, places, groups, multiplies_inputs, within, side))
     return facts.uses[-1]
 
 

@@ -8,18 +8,28 @@ import jax
 
 from jaxnorm._trace.interpret import Program
 
+#: ``inputs -> program``: traces a model again, for other inputs.
+TraceAgain = Callable[[tuple[Any, ...]], Program]
+
 
 def sample_axes(
-    program: Program, trace_again: Callable[[tuple[Any, ...]], Program], inputs: tuple[Any, ...]
+    program: Program, trace_again: TraceAgain, inputs: tuple[Any, ...]
 ) -> dict[int, int]:
-    """Returns the axis of each layer's result that counts rows: the one that grows with them."""
-    doubled = doubled_program(trace_again, inputs)
-    return _grown_axes(program, doubled, count_rows(inputs)) if doubled else {}
+    """Returns the axis of each layer's result that counts rows: the one that grows with them.
+
+    Beside layers of the first input's rows, a layer that none of them reaches has the axis that
+    grows with an array of as many rows in another argument: it is of a second tower.
+    """
+    doubled, separate = _doubled(trace_again, inputs)
+    rows = count_rows(inputs)
+    axes = _grown_axes(program, doubled, rows) if doubled else {}
+    for i in separate if axes else ():
+        alone = _traced(trace_again, inputs, {i: 2})
+        axes = (_grown_axes(program, alone, rows) if alone else {}) | axes
+    return axes
 
 
-def doubled_program(
-    trace_again: Callable[[tuple[Any, ...]], Program], inputs: tuple[Any, ...]
-) -> Program | None:
+def doubled_program(trace_again: TraceAgain, inputs: tuple[Any, ...]) -> Program | None:
     """Returns the program for twice as many rows; None if it cannot be traced with them.
 
     The rows are the first axis of the first input array. Other arrays of as many rows count the
@@ -27,24 +37,35 @@ def doubled_program(
     if it cannot be traced with more rows at all, every axis of theirs that is as long counts rows,
     like both axes of a graph's adjacency matrix.
     """
+    return _doubled(trace_again, inputs)[0]
+
+
+def _doubled(trace_again: TraceAgain, inputs: tuple[Any, ...]) -> tuple[Program | None, list[int]]:
+    """Returns the `doubled_program`, and the leaves of as many rows that are not tied to it."""
     tied, others = _row_leaves(inputs)
-
-    def traced(factors: dict[int, int], square: Collection[int] = ()) -> Program | None:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return trace_again(_resized(inputs, factors, square))
-        except Exception:  # Whatever a model raises at a batch size that it is not written for.
-            return None
-
     every = dict.fromkeys((*tied, *others), 2)
-    doubled = traced(every)
+    doubled = _traced(trace_again, inputs, every)
     if doubled is None and others:
-        doubled = traced(every, others)
+        doubled = _traced(trace_again, inputs, every, others)
     elif others:
-        tied += [i for i in others if traced({**every, i: 3}) is None]
-        doubled = traced(dict.fromkeys(tied, 2))
-    return doubled
+        tied += [i for i in others if _traced(trace_again, inputs, {**every, i: 3}) is None]
+        doubled = _traced(trace_again, inputs, dict.fromkeys(tied, 2))
+    return doubled, [i for i in others if i not in tied]
+
+
+def _traced(
+    trace_again: TraceAgain,
+    inputs: tuple[Any, ...],
+    factors: dict[int, int],
+    square: Collection[int] = (),
+) -> Program | None:
+    """Returns the program for more rows in some leaves; None if it cannot be traced with them."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return trace_again(_resized(inputs, factors, square))
+    except Exception:  # Whatever a model raises at a batch size that it is not written for.
+        return None
 
 
 def _grown_axes(program: Program, doubled: Program, rows: int) -> dict[int, int]:

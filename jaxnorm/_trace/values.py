@@ -1,6 +1,8 @@
 """Abstract values: views of parameters, products of kernels, and functions of the inputs."""
 
+import functools
 import math
+import operator
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -17,8 +19,9 @@ class Use(NamedTuple):
         fan_in: the kernel's axes, negative, that the product sums over; None for parts of axes.
         places: the axis of the product at which each axis of the kernel's view is, but for the
             contracted and the broadcast ones.
-        in_groups: True if units also count groups of inputs, each with its own part of the kernel:
-            the members of an ensemble, the heads of an attention.
+        groups: the number of the product's batch axes, which come first. Units there count groups
+            of inputs, each with its own part of the kernel: the members of an ensemble, the heads
+            of an attention.
         multiplies_inputs: True if the other operand depends on no parameter.
         within: the loops, branches and shard_maps around the product, the outermost first.
         side: the operand of the product that is the kernel.
@@ -27,10 +30,15 @@ class Use(NamedTuple):
     kernel: View
     fan_in: Axes | None
     places: dict[int, int]
-    in_groups: bool
+    groups: int
     multiplies_inputs: bool
     within: tuple[str, ...]
     side: int
+
+    @property
+    def in_groups(self) -> bool:
+        """True if units also count groups of inputs."""
+        return any(place < self.groups for place in self.places.values())
 
     @property
     def unit_axes(self) -> tuple[int, ...]:
@@ -117,6 +125,29 @@ class Product(NamedTuple):
         return bias.broadcast(self.form.sizes).strides(scanned) == self.unit_order()
 
 
+class Units(NamedTuple):
+    """Layer's output that may have been read already.
+
+    Attributes:
+        view: the kernel's axes where units are, and further axes elsewhere.
+        multiplier: the bit of the variable that the kernel was multiplied with; 0 for a constant.
+        grouped: the kernel's axes along which that variable varied too.
+    """
+
+    view: View
+    multiplier: int
+    grouped: frozenset[int]
+
+    @classmethod
+    def of(cls, product: Product, other: "Value") -> "Units":
+        use = product.use
+        axes = (axis for axis, place in use.places.items() if place < use.groups)
+        return cls(product.form, other.variable, frozenset(use.kernel.own_axes(axes)))
+
+    def viewed(self, view: View | None) -> "Units | None":
+        return None if view is None else self._replace(view=view)
+
+
 class Value(NamedTuple):
     """Abstract value of a variable.
 
@@ -127,11 +158,15 @@ class Value(NamedTuple):
         of_inputs: True if it depends on the inputs.
         product: the layer's product that it is.
         altered: the parameters that it would be a view of but for elementwise operations.
+        units: the layer whose output it is, perhaps shifted and scaled.
+        by_constants: those of its sources that it depends on through products with constants alone.
         activation: True if it is an elementwise function of a layer's product.
         stopped: True if no gradient reaches the parameters through it.
         factors: those of its sources of which it is a multiple.
         number: the number that all its entries are, if it is known.
         node: its index among the nodes of the program, if it depends on the inputs.
+        variable: a bit of its own, if it depends on the inputs; views of one have the same.
+        ancestors: the bits of the variables that it depends on, its own included.
     """
 
     views: tuple[View, ...] = ()
@@ -140,23 +175,38 @@ class Value(NamedTuple):
     of_inputs: bool = False
     product: Product | None = None
     altered: tuple[View, ...] = ()
+    units: "Units | None" = None
+    by_constants: frozenset[Path] = frozenset()
     activation: bool = False
     stopped: bool = False
     factors: frozenset[Path] = frozenset()
     number: float | None = None
     node: int | None = None
+    variable: int = 0
+    ancestors: int = 0
 
     def sliced_by_scan(self) -> "Value":
         views, altered = (
             tuple(view.sliced_by_scan() for view in several)
             for several in (self.views, self.altered)
         )
-        return self._replace(views=views, altered=altered)
+        units = self.units and self.units.viewed(self.units.view.sliced_by_scan())
+        return self._replace(views=views, altered=altered, units=units)
+
+    def after(self, values: Iterable["Value"]) -> "Value":
+        """Returns the value with the ancestors of others, if it depends on the inputs."""
+        ancestors = functools.reduce(operator.or_, (x.ancestors for x in values), self.ancestors)
+        return self._replace(ancestors=ancestors) if self.of_inputs else self
 
     @property
     def is_followed(self) -> bool:
         """True if the variable contains a parameter or a product."""
-        return bool(self.sources or self.product or self.altered)
+        return bool(self.sources or self.product or self.altered or self.units)
+
+    @property
+    def unmultiplied(self) -> frozenset[Path]:
+        """The sources that it depends on in another way than through products with constants."""
+        return self.sources - self.by_constants
 
     @property
     def is_constant(self) -> bool:
@@ -181,11 +231,17 @@ def join(one: Value, other: Value) -> Value:
     if not (one.of_inputs or other.of_inputs):
         factors = one.factors & other.factors
         paths = one.sources | other.sources
-        return Value(sources=paths, of_parameters=of_parameters, factors=factors)
+        by_constants = paths - one.unmultiplied - other.unmultiplied
+        return Value(
+            sources=paths, of_parameters=of_parameters, factors=factors, by_constants=by_constants
+        )
     views = dict.fromkeys((*one.views, *one.altered, *other.views, *other.altered))
-    activation = one.activation and other.activation
-    altered = tuple(views)
-    return INPUT._replace(of_parameters=of_parameters, altered=altered, activation=activation)
+    return INPUT._replace(
+        of_parameters=of_parameters,
+        altered=tuple(views),
+        activation=one.activation and other.activation,
+        ancestors=one.ancestors | other.ancestors,
+    )
 
 
 def sources(values: Iterable[Value]) -> frozenset[Path]:

@@ -37,6 +37,7 @@ class View(NamedTuple):
         scaled: the original axes along which the constants vary that multiply the parameter; None
             without such a constant.
         added: True if an input has been added to it.
+        rounded: True if the numbers were rounded to a few levels.
     """
 
     path: Path
@@ -45,6 +46,7 @@ class View(NamedTuple):
     scanned: tuple[Dim, ...] = ()
     scaled: frozenset[int] | None = None
     added: bool = False
+    rounded: bool = False
 
     @property
     def is_unchanged(self) -> bool:
@@ -67,6 +69,23 @@ class View(NamedTuple):
     def broadcast_axes(self) -> set[int]:
         """Returns the axes of the view along which all numbers are equal."""
         return {i for i, dim in enumerate(self.dims) if {f.axis for f in dim} == {BROADCAST}}
+
+    def own_axes(self, axes: Iterable[int]) -> set[int]:
+        """Returns the original axes that these axes of the view have factors of."""
+        factors = (factor for axis in axes for factor in self.dims[axis] if factor.size > 1)
+        return {factor.axis for factor in factors} & {*range(len(self.shape))}
+
+    def whole_axes(self, axes: Iterable[int]) -> set[int]:
+        """Returns the original axes all of whose numbers are along these axes of the view."""
+        axes = tuple(axes)
+        factors = [factor for axis in axes for factor in self.dims[axis]]
+        sizes = {a: math.prod(f.size for f in factors if f.axis == a) for a in self.own_axes(axes)}
+        return {axis for axis, size in sizes.items() if size == self.shape[axis]}
+
+    def added_axes(self, axes: Iterable[int]) -> set[int]:
+        """Returns those of these axes of the view that are not of the original array alone."""
+        own = range(len(self.shape))
+        return {a for a in axes if any(f.size > 1 and f.axis not in own for f in self.dims[a])}
 
     def varies(self, axes: Iterable[int]) -> bool:
         """Returns True if the numbers differ along any of these axes of the view."""
@@ -220,16 +239,22 @@ def _reversed(view: View, equation: Any, shape: tuple[int, ...]) -> View:
 
 
 def _cast(view: View, equation: Any, shape: tuple[int, ...]) -> View | None:
-    """A cast to integers rounds, and is no view."""
+    """A cast to integers is no view; one to 8 bits or fewer rounds."""
     dtypes = equation.invars[0].aval.dtype, equation.params["new_dtype"]
-    return view if all(jnp.issubdtype(dtype, jnp.inexact) for dtype in dtypes) else None
+    if not all(jnp.issubdtype(dtype, jnp.inexact) for dtype in dtypes):
+        return None
+    before, after = (jnp.finfo(dtype).bits for dtype in dtypes)
+    return view._replace(rounded=True) if after < min(before, 16) else view
+
+
+def _reduced(view: View, equation: Any, shape: tuple[int, ...]) -> View:
+    """Rounds if fewer bits are left than bfloat16 has."""
+    return view._replace(rounded=view.rounded or equation.params["mantissa_bits"] < 7)
 
 
 #: Primitives that take some of the entries of their first operand.
 SLICES = ("slice", "dynamic_slice", "split")
-_IDENTITIES = (
-    "copy copy_p name pcast pvary reduce_precision reshard sharding_constraint stop_gradient"
-)
+_IDENTITIES = "copy copy_p name pcast pvary reshard sharding_constraint stop_gradient"
 
 #: ``(view, equation, shape of the result) -> view``; None for a result that is no view.
 VIEWS: dict[str, Callable[[View, Any, tuple[int, ...]], View | None]] = {
@@ -240,5 +265,6 @@ VIEWS: dict[str, Callable[[View, Any, tuple[int, ...]], View | None]] = {
     "reshape": _reshaped,
     "rev": _reversed,
     "convert_element_type": _cast,
+    "reduce_precision": _reduced,
     **dict.fromkeys(_IDENTITIES.split(), lambda view, equation, shape: view),
 }

@@ -28,8 +28,9 @@ class FoldedModel(NamedTuple):
         remaining: the paths of the BatchNorm layers that are still in it, because they do not
             directly follow a kernel: in front of one (pre-activation residual nets), after a sum,
             after a permutation of the units (channel shuffle), or after a layer whose output has
-            another reader; because they are called with ``use_running_average=False`` in
-            evaluation; or because they are of a subclass with its own call.
+            another reader, or inside a scan over stacked layers; because they are called with
+            ``use_running_average=False`` in evaluation; or because they are of a subclass with its
+            own call.
     """
 
     model: nnx.Module

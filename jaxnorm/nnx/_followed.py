@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 
 from jaxnorm._paths import Path
 from jaxnorm._trace.interpret import MARK, is_flag, trace
@@ -81,7 +81,7 @@ def _marked(
     for layer in modules.values():
         if isinstance(layer, _LAYERS) and layer.bias is None:
             # The trace shows whether the layer would add it, or is used by its kernel alone.
-            set_bias(layer, jnp.zeros(layer.out_features, layer.param_dtype))
+            set_bias(layer, jnp.zeros((*_stack(layer), layer.out_features), layer.param_dtype))
     names = {
         str(number): path
         for number, path in enumerate(normalizations)
@@ -91,6 +91,13 @@ def _marked(
         id(modules[path]): _Mark(name, modules[path].axis, running) for name, path in names.items()
     }
     return exchange(copy, marks), names
+
+
+def _stack(layer: Any) -> tuple[int, ...]:
+    """Returns the axes of layers, which `nnx.vmap` has put in front of a kernel's own."""
+    shape = layer.kernel[...].shape
+    own = 2 if isinstance(layer, nnx.Linear) else 2 + len(layer.kernel_size)
+    return tuple(shape[: len(shape) - own])
 
 
 class _Mark(nnx.Module):
@@ -104,10 +111,6 @@ class _Mark(nnx.Module):
     ) -> Any:
         del args, kwargs
 
-        def identity(x: Any) -> Any:
-            return x
-
         is_last = self.axis in (-1, x.ndim - 1)
         by_batch = self.running and use_running_average is False
-        identity.__name__ = MARK + (self.name if is_last and not by_batch else "")
-        return jax.jit(identity)(x)
+        return checkpoint_name(x, MARK + (self.name if is_last and not by_batch else ""))

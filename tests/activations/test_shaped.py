@@ -162,3 +162,102 @@ def test_depth_of_residual_networks():
     # Found by bisection of the arc-cosine kernel.
     slope = f.keywords["activation"].keywords["negative_slope"]
     assert slope == pytest.approx(0.214838705, abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [
+        jax.nn.hard_swish,
+        jax.nn.relu6,
+        jax.nn.selu,
+        jax.nn.hard_tanh,
+        lambda x: x * jnp.clip(0.2 * x + 0.5, 0, 1),
+        lambda x: jnp.tanh(x) + 0.01 * jnp.abs(x - 6.543),
+        jnp.abs,
+    ],
+)
+def test_tailored_activations_have_no_kinks(activation):
+    with pytest.raises(ValueError, match="slope jumps at"):
+        jn.shaped(activation, 50)
+
+
+@pytest.mark.parametrize("activation", [jax.nn.elu, jax.nn.mish, lambda x: jnp.tanh(100 * x)])
+def test_steep_and_smooth_activations_have_none(activation):
+    assert np.isfinite(jn.shaped(activation, 50)(jnp.ones(())))
+
+
+@pytest.mark.parametrize(
+    "rectifier",
+    [
+        lambda x: jax.nn.relu(x),
+        lambda x: jnp.maximum(x, 0.0),
+        lambda x: jnp.where(x > 0, x, 0.2 * x),
+        functools.partial(jax.nn.leaky_relu, negative_slope=0.3),
+    ],
+)
+def test_a_rectifier_is_one_by_its_values(rectifier):
+    x = jnp.linspace(-3.0, 3.0, 13)
+    np.testing.assert_array_equal(jn.shaped(rectifier, 50)(x), jn.shaped(jax.nn.relu, 50)(x))
+
+
+N = 4
+MATRICES = {name: jnp.ones((N, N)) for name in ("a", "b", "c")}
+IMAGES = jnp.ones((2, 3, 3, N))
+
+
+def excite(x, p):
+    return x * jax.nn.sigmoid(jax.nn.relu(x.mean((1, 2)) @ p["b"]) @ p["c"])[:, None, None]
+
+
+def glu(x):
+    value, gate = jnp.split(x, 2, axis=-1)
+    return value * jax.nn.sigmoid(gate)
+
+
+#: Networks with a product of two values that depend on the inputs.
+GATED = {
+    "swiglu": lambda p, x: (jax.nn.silu(x @ p["a"]) * (x @ p["b"])) @ p["c"],
+    "bilinear": lambda p, x: ((x @ p["a"]) * (x @ p["b"])) @ p["c"],
+    "squeeze and excitation": lambda p, x: excite(x @ p["a"], p),
+    "one kernel, in two parts": lambda p, x: glu(x @ p["a"]) @ p["b"][: N // 2],
+    "slices": lambda p, x: ((x @ p["a"])[..., :2] * jnp.tanh(x @ p["a"])[..., 2:]) @ p["b"][:2],
+    "highway": lambda p, x: x + jax.nn.sigmoid(x @ p["a"]) * (jax.nn.relu(x @ p["b"]) - x),
+    "gate of the inputs": lambda p, x: (x * jax.nn.sigmoid(x @ p["a"])) @ p["b"],
+    "a quotient": lambda p, x: ((x @ p["a"]) / (1 + jnp.abs(x @ p["b"]))) @ p["c"],
+    "dynamic filters": lambda p, x: jnp.einsum("bhwi,bhwj->bij", x @ p["a"], x @ p["b"]) @ p["c"],
+}
+
+
+@pytest.mark.parametrize("name", GATED)
+def test_gates_have_no_depth(name):
+    with pytest.raises(ValueError, match="multiplies two values"):
+        jn.traced_depth(GATED[name], MATRICES, IMAGES)
+
+
+def normalized(x):
+    x = x - x.mean(-1, keepdims=True)
+    return x * jax.lax.rsqrt((x**2).mean(-1, keepdims=True) + 1e-6)
+
+
+def dropped(x):
+    return x * jax.random.bernoulli(jax.random.key(0), 0.5, x.shape).astype(x.dtype)
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [
+        jax.nn.silu,
+        functools.partial(jax.nn.gelu, approximate=False),
+        jax.nn.gelu,
+        jax.nn.hard_swish,
+        lambda x: x * (x > 0).astype(x.dtype),
+        lambda x: jnp.tanh(normalized(x)),
+        lambda x: jax.nn.relu(dropped(x)),
+        lambda x: x**2 * x,
+    ],
+)
+def test_functions_of_one_variable_are_one_activation(activation):
+    network = jn.traced_depth(
+        lambda p, x: activation(x @ p["a"]) @ p["b"] @ p["c"], MATRICES, IMAGES
+    )
+    assert network(0.0, lambda value: value + 1) == 1

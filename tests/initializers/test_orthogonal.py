@@ -81,3 +81,74 @@ def test_zeros_and_other_leaves_stay(key):
     found = orthogonal(apply, params, jnp.ones((1, 3)))
     jax.tree.map(np.testing.assert_array_equal, found, params)
     assert found["w"].dtype == jnp.bfloat16
+
+
+def strided(stride, size, padding="VALID", **options):
+    """Convolution of NHWC images, or of their columns alone."""
+
+    def apply(params, x):
+        numbers = ("NHWC", "HWIO", "NHWC")
+        return lax.conv_general_dilated(
+            x, params["conv"], stride, padding, dimension_numbers=numbers, **options
+        )
+
+    return apply, size
+
+
+#: Convolutions whose positions see each pixel once, and the number of taps that are not zero.
+PARTITIONS = {
+    "patches": (*strided((4, 4), (4, 4)), 16),
+    "a large kernel": (*strided((2, 2), (6, 6), [(2, 2), (2, 2)]), 4),
+    "strides of the axes": (*strided((2, 3), (4, 3), [(1, 1), (0, 0)]), 6),
+    "a stride along one axis": (*strided((1, 2), (3, 2), [(1, 1), (0, 0)]), 2),
+}
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_convolutions_with_strides_preserve_the_distances_of_images(key, name):
+    apply, size, count = PARTITIONS[name]
+    params = {"conv": jax.random.normal(key(), (*size, 2, 2 * count))}
+    one, other = jax.random.normal(key(), (2, 1, 12, 12, 2))
+    params = orthogonal(apply, params, one)
+    distance = np.square(apply(params, one) - apply(params, other)).sum()
+    assert distance == pytest.approx(np.square(one - other).sum(), rel=1e-4)
+    assert np.count_nonzero(np.abs(params["conv"]).sum((2, 3))) == count
+
+
+def test_a_kernel_smaller_than_its_stride_preserves_what_it_sees(key):
+    apply, size = strided((2, 2), (1, 1))
+    params = orthogonal(
+        apply, {"conv": jax.random.normal(key(), (*size, 3, 3))}, jnp.ones((1, 6, 6, 3))
+    )
+    x = jax.random.normal(key(), (1, 6, 6, 3))
+    assert np.square(apply(params, x)).sum() == pytest.approx(
+        np.square(x[:, ::2, ::2]).sum(), rel=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    ("stride", "options"),
+    [((2, 2), {"rhs_dilation": (2, 2)}), ((1, 1), {"lhs_dilation": (2, 2)})],
+)
+def test_strides_with_dilations_are_refused(key, stride, options):
+    apply, size = strided(stride, (3, 3), [(1, 1), (1, 1)], **options)
+    params = {"conv": jax.random.normal(key(), (*size, 2, 4))}
+    with pytest.raises(ValueError, match=r"'conv'.*a stride and a dilation"):
+        jn.orthogonal_init(
+            apply, params, jnp.ones((1, 8, 8, 2)), layout=lambda p: {"conv": (-4, -3, -2)}
+        )
+
+
+def test_kernels_on_explicit_meshes_are_those_of_one_device(key):
+    mesh = jax.make_mesh((2,), ("x",), (jax.sharding.AxisType.Explicit,), devices=jax.devices()[:2])
+    params = {"w": jax.random.normal(key(), (6, 4))}
+    apply = lambda p, x: x @ p["w"]  # noqa: E731
+    expected = orthogonal(apply, params, jnp.ones((1, 6)))["w"]
+    with jax.set_mesh(mesh):
+        for spec in (jax.P("x", None), jax.P(None, "x")):
+            placed = {"w": jax.device_put(params["w"], jax.NamedSharding(mesh, spec))}
+            found = jn.orthogonal_init(
+                apply, placed, jnp.ones((1, 6)), layout=lambda p: {"w": (-2,)}
+            )
+            assert found["w"].sharding.spec == spec
+            np.testing.assert_allclose(found["w"], expected, atol=1e-6)

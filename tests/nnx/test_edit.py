@@ -279,3 +279,41 @@ def test_a_fold_that_overflows_float16_names_its_layer() -> None:
     with pytest.raises(ValueError, match="float16") as raised:
         fold_batch_norm(model, x)
     assert "layers/0" in "".join(raised.value.__notes__)
+
+
+class Block(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs, layer: Any):
+        self.layer, self.norm = layer(rngs), nnx.BatchNorm(8, rngs=rngs)
+
+    def __call__(self, x: Any) -> Any:
+        return nnx.relu(self.norm(self.layer(x)))
+
+
+class Stacked(nnx.Module):
+    """A first block, and three that a scan runs, without biases."""
+
+    def __init__(self, rngs: nnx.Rngs, layer: Any):
+        self.first = Block(rngs, layer)
+        self.blocks = nnx.split_rngs(splits=3)(nnx.vmap(lambda rngs: Block(rngs, layer)))(rngs)
+
+    def __call__(self, x: Any) -> Any:
+        run = nnx.scan(lambda x, block: block(x), in_axes=(nnx.Carry, 0), out_axes=nnx.Carry)
+        return run(self.first(x), self.blocks)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (lambda rngs: nnx.Linear(8, 8, use_bias=False, rngs=rngs), (6, 8)),
+        (lambda rngs: nnx.Conv(8, 8, (3,), use_bias=False, rngs=rngs), (2, 5, 8)),
+        (lambda rngs: nnx.ConvTranspose(8, 8, (3, 3), use_bias=False, rngs=rngs), (2, 4, 4, 8)),
+    ],
+)
+def test_stacked_layers_without_biases_stay_beside_folded_ones(layer: Any, shape: Any) -> None:
+    model, x = Stacked(nnx.Rngs(0), layer), jax.random.normal(jax.random.key(0), shape)
+    model(x)
+    model.eval()
+    folded, remaining = fold_batch_norm(model, x)
+    assert remaining == [("blocks", "norm")]
+    np.testing.assert_allclose(folded(x), model(x), atol=1e-5)
+    assert replace_batch_norm(model, x)(x).shape == x.shape

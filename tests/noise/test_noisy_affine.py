@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from jaxnorm._noise import noisy_affine
+from jaxnorm._noise import noisy_affine, with_scale_noise
 from tests.devices import mesh
 from tests.draws import draw
 from tests.tolerances import FLOAT32, FLOAT64
@@ -48,3 +48,28 @@ def test_a_bias_that_all_devices_share_has_a_gradient() -> None:
         quick_jit(jax.grad(loss(apply)))(BIAS[None, None]) for apply in (mapped, noisy_affine)
     )
     np.testing.assert_allclose(actual, expected, **FLOAT32)
+
+
+def test_forward_mode_is_that_of_the_plain_formula() -> None:
+    """The tangent of x, of beta, and of both, also where 1 + n is 0."""
+    for tangents in ((PULLED, 0 * BIAS), (0 * PULLED, draw(3, 3)), (PULLED, draw(3, 3))):
+        apply = lambda x, bias: noisy_affine(x, jnp.float32(FACTOR), bias[None, None])  # noqa: E731
+        _, tangent = jax.jvp(apply, (X, BIAS), tangents)
+        dx, dbias = (np.asarray(each, np.float64) for each in tangents)
+        np.testing.assert_allclose(tangent, dx * FACTOR + dbias, **FLOAT32)
+
+
+def test_a_noisy_model_has_derivatives_in_both_modes() -> None:
+    """The Jacobian by columns, by rows, and the product of a Hessian by one of each."""
+    params = {"kernel": draw(4, 3, 2), "bias": draw(5, 2)}
+    noisy = with_scale_noise(lambda p, x: jnp.tanh(x @ p["kernel"] + p["bias"][None]), 0.5)
+    run = lambda params: noisy(jax.random.key(0), params, draw(6, 4, 3))  # noqa: E731
+    for forward, backward in zip(
+        *(jax.tree.leaves(mode(run)(params)) for mode in (jax.jacfwd, jax.jacrev)), strict=True
+    ):
+        np.testing.assert_allclose(forward, backward, rtol=1e-4, atol=1e-5)
+    loss = lambda params: (run(params) ** 2).sum()  # noqa: E731
+    _, product = jax.jvp(jax.grad(loss), (params,), (params,))
+    expected = jax.grad(lambda p: jax.jvp(loss, (p,), (params,))[1])(params)
+    for one, other in zip(jax.tree.leaves(product), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)

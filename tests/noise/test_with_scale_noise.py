@@ -168,3 +168,45 @@ def test_any_generator_gives_the_same_draws_to_any_batch(impl: str) -> None:
         whole, part = noisy(keys, PARAMS, X), noisy(keys[1:3], PARAMS, X[1:3])
         np.testing.assert_allclose(part, whole[1:3], **FLOAT32)
     assert largest_difference(noisy(seed, PARAMS, X), apply(PARAMS, X)) > SIGMA / 10
+
+
+TOWERS = {"image": {"kernel": draw(80, 5, 3)}, "text": {"kernel": draw(81, 4, 3)}}
+
+
+def towers(p: Any, x: Any, y: Any) -> Any:
+    """Scores of each row of one input with each of the other, as of CLIP."""
+    return jnp.tanh(x @ p["image"]["kernel"]) @ jnp.tanh(y @ p["text"]["kernel"]).T
+
+
+@pytest.mark.parametrize(
+    "apply",
+    [
+        towers,
+        lambda p, x, y: {"x": x @ p["image"]["kernel"], "y": y @ p["text"]["kernel"]},
+        lambda p, x, y: (
+            jax.vmap(lambda y: y @ p["text"]["kernel"])(y).sum() + x @ p["image"]["kernel"]
+        ),
+    ],
+)
+def test_two_towers_have_noise_of_their_own_rows(apply: Any) -> None:
+    """The draws of a tower are those of the tower alone."""
+    x, y, key = draw(82, 6, 5), draw(83, 6, 4), jax.random.key(0)
+    noisy = with_scale_noise(apply, 0.5)(key, TOWERS, x, y)
+    products = [
+        with_scale_noise(lambda p, x, name=name: x @ p[name]["kernel"], 0.5, layout=only(name))(
+            key, TOWERS, rows
+        )
+        for name, rows in (("image", x), ("text", y))
+    ]
+    given = {"image": {"kernel": jnp.eye(3)}, "text": {"kernel": jnp.eye(3)}}
+    expected = apply(given, *products)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), noisy, expected)
+
+
+def only(name: str) -> Any:
+    return exclude(f"^{'text' if name == 'image' else 'image'}/")
+
+
+def test_a_tower_of_another_number_of_rows_is_refused() -> None:
+    with pytest.raises(ValueError, match="text/kernel"):
+        with_scale_noise(towers, 0.5)(jax.random.key(0), TOWERS, draw(82, 6, 5), draw(83, 7, 4))

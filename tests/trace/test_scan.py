@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+import jaxnorm as jn
 from jaxnorm import (
     Scaled,
     WeightNormalized,
@@ -319,3 +320,45 @@ def test_no_tracer_leaks_from_a_turn() -> None:
     with jax.check_tracer_leaks():
         shapes = jax.eval_shape(all_questions, PARAMS, X)
     assert shapes[1]["kernel"].shape == (ROWS, LAYERS, WIDTH)
+
+
+LOOP = {"w": draw(5, 5)}
+STACKED = {"w": draw(3, 5, 5)}
+ROWS_OF_5 = draw(6, 5)
+
+
+def indexed(p: Any, x: Any) -> Any:
+    return jax.lax.fori_loop(0, 3, lambda i, x: jnp.tanh(x @ p["w"][i]), x)
+
+
+#: Loops without one layer per turn, and what the message calls them.
+LOOPS: dict[str, tuple[Any, Any, str]] = {
+    "recurrent cell": (
+        lambda p, x: jax.lax.scan(lambda h, x: (jnp.tanh(h @ p["w"] + x), None), x, x[None])[0],
+        LOOP,
+        "at every turn of a scan, as in a recurrent cell",
+    ),
+    "fori_loop": (indexed, STACKED, "at every turn of a scan.*by its index in a stack"),
+    "while": (
+        lambda p, x: jax.lax.while_loop(lambda x: x.sum() < 0, lambda x: x @ p["w"], x),
+        LOOP,
+        "inside a while loop",
+    ),
+    "flipped stack": (
+        lambda p, x: jax.lax.scan(lambda x, w: (x @ w, None), x, p["w"][::-1])[0],
+        STACKED,
+        "by a scan that takes its layers in another order",
+    ),
+    "branch": (
+        lambda p, x: jax.lax.cond(x.sum() > 0, lambda: x @ p["w"], lambda: x),
+        LOOP,
+        "inside a branch of a cond",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_without_one_layer_per_turn_are_named(name: str) -> None:
+    apply, params, words = LOOPS[name]
+    with pytest.raises(ValueError, match=f"'w' is used {words}.*one layer per turn"):
+        jn.collect_preactivations(apply, params, ROWS_OF_5, layout=lambda p: {"w": (-2,)})

@@ -125,7 +125,8 @@ def initial(params: Tree, batches: list[Array]) -> tuple[Tree, Tree]:
     params = jn.scale_branches(params, jn.residual_factors(apply, params, batches[0]))
     signal: dict[str, Array] = jn.propagation(apply, params, batches[0], loss=jnp.mean)
     text: str = jn.describe_propagation(apply, params, batches[0])
-    print(signal, text)
+    findings: list[jn.Finding] = jn.propagation_findings(apply, params, batches[0])
+    print(signal, text, [finding.kind for finding in findings])
     population: Tree = jn.population_statistics(batches)
     count: Array = jn.independent_positions(batches[0])
     return params, population | {"count": count}

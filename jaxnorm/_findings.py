@@ -1,0 +1,336 @@
+"""Findings on a network's signal: what is off before its first step, as data and in words."""
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import PyTree
+
+from jaxnorm._branches import residual_factors
+from jaxnorm._describe import aligned
+from jaxnorm._layout import Layout
+from jaxnorm._paths import Path, is_absent, named_entries
+from jaxnorm._propagation import Loss, measured
+from jaxnorm._reparametrize import effective
+from jaxnorm._trace.interpret import Apply
+
+#: Statistics of a layer.
+Row = dict[str, float]
+
+#: Statistics of the layers by name, in execution order.
+Layers = dict[str, Row]
+
+#: Limits for the hidden layers: the change of pre-activations and of gradients from the first to
+#: the last, up or down; the mean cosine between rows; the share of dormant units.
+CHANGE, COSINE, SHARE = 10.0, 0.93, 0.5
+
+#: The limit for the fall of a deviation over the rows, between medians of some layers.
+FADING = 5.0
+
+#: Limits for the growth of pre-activations, and of gradients on the way back, over all branches.
+BRANCHES_FORWARD, BRANCHES_BACKWARD = 2.0, 3.0
+
+Kind = Literal["not finite", "branches", "size", "fading", "alike", "gradients", "dormant"]
+
+
+class Finding(NamedTuple):
+    """Fault of a network before its first step; ``str`` of it is a line of text.
+
+    Attributes:
+        kind: ``"not finite"``; ``"branches"`` and ``"size"``, pre-activations that change from
+            block to block or from layer to layer; ``"fading"``, a deviation over the rows that
+            falls; ``"alike"``, rows that become alike; ``"gradients"`` that change; ``"dormant"``
+            units.
+        layer: the name of the layer, as in `propagation`; empty if it is about all layers.
+        values: the numbers: ``forward`` and ``backward``, the factor per layer or block; ``first``
+            and ``last``, the variances of the first layer and of this one; ``cosine``; ``share``.
+        remedies: functions of this library, or advice.
+    """
+
+    kind: Kind
+    layer: str
+    values: dict[str, float]
+    remedies: tuple[str, ...]
+
+    def __str__(self) -> str:
+        words = {name: _in_words(self.values.get(name, 1.0)) for name in ("forward", "backward")}
+        values = {"first": 0.0, "last": 0.0, "share": 0.0} | self.values
+        return f"{_TEXTS[self.kind]}: {{remedies}}".format(
+            layer=self.layer,
+            remedies=(", or " if self.kind == "not finite" else " or ").join(self.remedies),
+            **values | words,
+        )
+
+
+_TEXTS: dict[Kind, str] = {
+    "not finite": "{layer} is not finite",
+    "branches": "pre-activations {forward} per block, gradients {backward} on the way back",
+    "size": "pre-activations {forward} per layer",
+    "fading": "the variance over the rows falls from {first:.3g} in the first layer to {last:.3g} "
+    "in {layer}",
+    "alike": "rows become alike from {layer} on",
+    "gradients": "gradients {backward} per layer on the way back",
+    "dormant": "{share:.0%} of the units of {layer} are dormant",
+}
+
+
+def _in_words(factor: Any) -> str:
+    if abs(factor - 1) < 0.005:
+        return "keep their size"
+    return f"{'grow' if factor > 1 else 'shrink'} {factor:.3g} times"
+
+
+def propagation_findings(
+    apply: Apply,
+    params: PyTree,
+    *inputs: Any,
+    loss: Loss | None = None,
+    layout: Layout | None = None,
+    free: Sequence[str] = (),
+) -> list[Finding]:
+    """Faults of a network's signal before its first step, from the numbers of `propagation`.
+
+    Call it with the initial parameters. For the hidden layers (all but the last) it finds
+
+    - pre-activations whose size grows or shrinks 10 times from the first to the last;
+    - residual branches over which pre-activations grow 2 times, or gradients 3 times on the way
+      back (with a loss);
+    - rows that become alike: a mean cosine above 0.93 in the second half of the layers;
+    - if there is nothing of these: pre-activations whose deviation over the rows falls to a fifth
+      of that of the first layers, anywhere in the network;
+    - if there is nothing of these either: gradients that change 10 times (with a loss), and a layer
+      of which more than half of the units are dormant.
+
+    Growth is that of the line through the logarithms of the sizes: the root mean square of the
+    pre-activations, and ``gradient_norm``. The limits lie between what was measured on networks
+    that train and on networks that do not; a trained network may exceed them.
+
+    Args:
+        apply: as in `propagation`.
+        params: as in `propagation`, not traced.
+        *inputs: as in `propagation`: some 64 rows of the training data.
+        loss: as in `propagation`.
+        layout: as in `propagation`.
+        free: as in `propagation`.
+
+    Returns:
+        Findings, the causes first; none for a network with nothing off.
+
+    Raises:
+        ValueError: as `propagation`.
+
+    Call it outside of jit, pmap and shard_map; of sharded arrays it measures all rows. If they are
+    split along explicit axes, call it inside ``jax.set_mesh``.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> params = [{"kernel": jnp.full((1, 1), 30.0)} for _ in range(3)]
+        >>> def apply(params, x):
+        ...     for layer in params:
+        ...         x = x @ layer["kernel"]
+        ...     return x
+        >>> (finding,) = propagation_findings(apply, params, jnp.array([[-1.0], [1.0]]))
+        >>> finding.kind, round(finding.values["forward"]), finding.remedies
+        ('size', 30, ('variance_preserving_init',))
+
+    Source: ours.
+    """
+    return _looked_at(apply, params, inputs, loss, layout, free)[1]
+
+
+def describe_propagation(
+    apply: Apply,
+    params: PyTree,
+    *inputs: Any,
+    loss: Loss | None = None,
+    layout: Layout | None = None,
+    free: Sequence[str] = (),
+) -> str:
+    """Table of `propagation` for a terminal, with a last line that names what is off and a remedy.
+
+    The last line is "Nothing is off.", or lists the `propagation_findings` after "Off:".
+
+    Args:
+        apply: as in `propagation`.
+        params: as in `propagation`, not traced.
+        *inputs: as in `propagation`: some 64 rows of the training data.
+        loss: as in `propagation`.
+        layout: as in `propagation`.
+        free: as in `propagation`.
+
+    Returns:
+        Lines of text: a table of the layers in execution order, and the last line.
+
+    Raises:
+        ValueError: as `propagation`.
+
+    Call it outside of jit, pmap and shard_map; of sharded arrays it measures all rows. If they are
+    split along explicit axes, call it inside ``jax.set_mesh``.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> params = [{"kernel": jnp.full((1, 1), 30.0)} for _ in range(3)]
+        >>> def apply(params, x):
+        ...     for layer in params:
+        ...         x = x @ layer["kernel"]
+        ...     return x
+        >>> print(describe_propagation(apply, params, jnp.array([[-1.0], [1.0]])))
+        layer     variance  squared mean  cosine  dormant  effective rank  kurtosis
+        0/kernel  900       0             -1      0        1               1
+        1/kernel  8.1e+05   0             -1      0        1               1
+        2/kernel  7.29e+08  0             -1      0        1               1
+        Off: pre-activations grow 30 times per layer: variance_preserving_init.
+
+    Source: ours.
+    """
+    layers, findings = _looked_at(apply, params, inputs, loss, layout, free)
+    header = [name.replace("_", " ") for name in next(iter(layers.values()))]
+    rows = [[name, *(f"{x:.3g}" for x in row.values())] for name, row in layers.items()]
+    verdict = f"Off: {'; '.join(map(str, findings))}." if findings else "Nothing is off."
+    return "\n".join([*aligned([["layer", *header], *rows]), verdict])
+
+
+def _looked_at(
+    apply: Apply,
+    params: PyTree,
+    inputs: tuple[Any, ...],
+    loss: Loss | None,
+    layout: Layout | None,
+    free: Sequence[str],
+) -> tuple[Layers, list[Finding]]:
+    """Returns the statistics of each layer, and the findings."""
+    signal, positions = measured(apply, params, inputs, loss, layout, free)
+    layers: Layers = {}
+    for key, value in signal.items():
+        name, _, quantity = key.rpartition("/")
+        layers.setdefault(name, {})[quantity] = float(value)
+    leaves = {path: x for path, x in named_entries(effective(params)) if not is_absent(x)}
+    zeros = [path for path, x in leaves.items() if not np.any(x)]
+    ends = _of(_branch_ends(apply, params, inputs), layers)
+    return layers, _findings(layers, positions, ends, is_cut=bool(_of(zeros, layers)))
+
+
+def _branch_ends(apply: Apply, params: PyTree, inputs: tuple[Any, ...]) -> list[Path]:
+    """Returns the last kernels of residual branches; none if they cannot be read off."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            factors = residual_factors(apply, params, *inputs)
+    except ValueError:
+        return []
+    return [path for path, factor in named_entries(factors) if factor != 1.0]
+
+
+def _of(paths: Iterable[Path], layers: Layers) -> list[str]:
+    """Returns the names of the layers that have one of these kernels, alone or stacked."""
+    starts = tuple(f"{path}/" for path in paths)
+    return [name for name in layers if f"{name}/".startswith(starts)]
+
+
+def _findings(
+    layers: Layers, positions: dict[str, int], ends: list[str], is_cut: bool
+) -> list[Finding]:
+    """Returns the findings: causes, or else what may follow from them.
+
+    Args:
+        layers: the layers, the last of which only has to be finite.
+        positions: the number of positions of each layer.
+        ends: the last layers of residual branches.
+        is_cut: True if kernels of zeros cut layers off from the output, which is no fault.
+    """
+    for name, row in layers.items():
+        if not np.isfinite([*row.values()]).all():
+            remedies = ("look for NaN in the inputs", "take smaller weights")
+            return [Finding("not finite", name, {}, remedies)]
+    hidden = dict([*layers.items()][:-1] or layers.items())
+    found = _in_branches([layers[name] for name in ends]) or _in_size([*hidden.values()])
+    found = [*found, *_alike(hidden)] or _fading(hidden, positions, ends)
+    return found or [*_in_gradients(hidden), *_dormant(hidden, is_cut)]
+
+
+def _in_branches(ends: list[Row]) -> list[Finding]:
+    forward, backward = _change(ends, _size), _change(ends, _gradient)
+    if forward <= BRANCHES_FORWARD and backward >= 1 / BRANCHES_BACKWARD:
+        return []
+    values = {"forward": _per_step(forward, ends), "backward": _per_step(1 / backward, ends)}
+    return [Finding("branches", "", values, ("residual_factors",))]
+
+
+def _in_size(rows: list[Row]) -> list[Finding]:
+    change = _change(rows, _size)
+    if 1 / CHANGE < change < CHANGE:
+        return []
+    values = {"forward": _per_step(change, rows)}
+    return [Finding("size", "", values, ("variance_preserving_init",))]
+
+
+def _fading(hidden: Layers, positions: dict[str, int], ends: list[str]) -> list[Finding]:
+    """Finds layers whose deviations over the rows are smaller than those of the first ones.
+
+    Medians of neighbours are compared, so that no single layer decides. The last layer of a branch
+    is quiet on purpose, and a layer behind a mean over positions has less variance: both are left
+    out.
+    """
+    most = np.median([positions[name] for name in hidden]) > 1
+    names = [x for x in hidden if x not in ends and (positions[x] > 1 or not most)]
+    deviations = {x: hidden[x]["variance"] ** 0.5 for x in names if hidden[x]["variance"] > 0}
+    names, sizes = [*deviations], [*deviations.values()]
+    starts = range(3, len(sizes) - 1)
+    if not starts:
+        return []
+    medians = {i: float(np.median(sizes[i - 2 : i + 3])) for i in starts}
+    lowest = min(medians, key=lambda i: medians[i])
+    if medians[lowest] * FADING > np.median(sizes[:3]):
+        return []
+    name = min(names[lowest - 2 : lowest + 3], key=lambda name: deviations[name])
+    values = {"first": sizes[0] ** 2, "last": deviations[name] ** 2}
+    return [Finding("fading", name, values, ("variance_preserving_init",))]
+
+
+def _alike(hidden: Layers) -> list[Finding]:
+    cosines = {name: row["cosine"] for name, row in hidden.items()}
+    if np.mean([*cosines.values()][len(cosines) // 2 :]) <= COSINE:
+        return []
+    name = next(name for name, cosine in cosines.items() if cosine > COSINE)
+    is_first = name == next(iter(cosines))
+    remedies = ("center the inputs",) if is_first else ("linearly_constrain", "shaped")
+    return [Finding("alike", name, {"cosine": cosines[name]}, remedies)]
+
+
+def _in_gradients(hidden: Layers) -> list[Finding]:
+    rows = [*hidden.values()]
+    change = _change(rows, _gradient)
+    if 1 / CHANGE < change < CHANGE:
+        return []
+    return [Finding("gradients", "", {"backward": _per_step(1 / change, rows)}, ("shaped",))]
+
+
+def _dormant(hidden: Layers, is_cut: bool) -> list[Finding]:
+    shares = {name: row["dormant"] for name, row in hidden.items()}
+    shares = {name: x * (x < 1 or not is_cut) for name, x in shares.items()}
+    name = max(shares, key=lambda name: (shares[name], name))
+    if shares[name] <= SHARE:
+        return []
+    return [Finding("dormant", name, {"share": shares[name]}, ("data_dependent_init",))]
+
+
+def _size(row: Row) -> float:
+    return math.sqrt(row["variance"] + row["squared_mean"])
+
+
+def _gradient(row: Row) -> float:
+    return row.get("gradient_norm", 1.0)
+
+
+def _change(rows: list[Row], size: Callable[[Row], float]) -> float:
+    """Returns the factor from the first size to the last, of the line through the logarithms."""
+    logarithms = [math.log(size(row)) for row in rows if size(row) > 0]
+    steps = len(logarithms) - 1
+    slope = float(np.polyfit(range(steps + 1), logarithms, 1)[0]) if steps > 0 else 0.0
+    return math.exp(slope * steps)
+
+
+def _per_step(change: float, rows: list[Row]) -> float:
+    return float(change ** (1 / (len(rows) - 1)))
