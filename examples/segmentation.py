@@ -162,7 +162,9 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "runs.csv"
-    finished = list(csv.reader(path.open())) if path.exists() else []
+    if not path.exists():
+        path.write_text("norm,rate,seed,steps,miou\n")
+    finished = [line.split(",") for line in path.read_text().splitlines()]
     x, y, test_x, test_y = load(options.data)
     for norm, seed, rate in itertools.product(options.norms, range(options.seeds), options.rates):
         key = [norm, f"{rate:g}", str(seed), str(options.steps)]

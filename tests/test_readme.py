@@ -20,7 +20,7 @@ EXAMPLES = [
 
 
 def test_there_are_examples() -> None:
-    assert [page for page, _ in EXAMPLES] == ["README", "README", "index", "usage", "usage"]
+    assert [page for page, _ in EXAMPLES] == ["README", "index", "usage", "usage"]
 
 
 @pytest.mark.slow
@@ -35,7 +35,7 @@ def test_the_program_of_the_readme_is_short_and_runs() -> None:
     assert float(accuracy[1]) > 60
 
 
-@pytest.mark.parametrize("numbers", [(1, 2), pytest.param((3, 4), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("numbers", [(1,), pytest.param((2, 3), marks=pytest.mark.slow)])
 def test_other_examples_run(numbers: tuple[int, ...]) -> None:
     output_of({f"{EXAMPLES[number][0]} {number}": EXAMPLES[number][1] for number in numbers})
 

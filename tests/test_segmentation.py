@@ -18,8 +18,8 @@ RUNS = ROOT / "experiments" / "results" / "segmentation" / "runs.csv"
 def test_the_table_of_the_readme_is_that_of_the_runs() -> None:
     """Mean and standard deviation over the seeds, at the rate of each row."""
     scores: dict[tuple[str, float], list[float]] = {}
-    for norm, rate, _, _, score in csv.reader(RUNS.open()):
-        scores.setdefault((norm, float(rate)), []).append(float(score))
+    for row in csv.DictReader(RUNS.read_text().splitlines()):
+        scores.setdefault((row["norm"], float(row["rate"])), []).append(float(row["miou"]))
     rows = re.findall(
         r"^\| ([\w -]+) \| ([\d.]+) \| ([\d.]+) ± ([\d.]+) \|$",
         (ROOT / "README.md").read_text(),

@@ -72,6 +72,8 @@ def of_examples() -> set[tuple[float, float, float]]:
         for row in rows(RESULTS / folder / "runs.csv"):
             group = folder, row["network"], row["method"], row["rate"]
             accuracies[group][row["seed"]] = float(row["test"])
+    for row in rows(RESULTS / "segmentation" / "runs.csv"):
+        accuracies["segmentation", row["norm"], row["rate"]][row["seed"]] = float(row["miou"])
     groups = [np.array([*seeds.values()]) for seeds in accuracies.values() if len(seeds) > 1]
     return {(values.mean(), values.std(ddof=1), 0.0) for values in groups}
 

@@ -126,7 +126,7 @@ FLAGS: Walk = {
     "label maps that an augmentation leaves": on("shapes", "--augment is flip", augment="flip"),
     "label maps with holes": on("shapes", "leave out --augment", augment="crop-flip-cutout"),
     "label maps by clients": on("shapes", "--clients", "one label", clients=2),
-    "two rows for a loss over ten": on("shapes", "vcl", method="vcl", batch_size=2),
+    "eight rows for a loss over ten": on("shapes", "vcl", method="vcl", batch_size=8),
     "logits of images for label maps": on(
         "shapes", "(2, 3)", "(2, 32, 32, 3)", model=f"{OWN}:Average"
     ),
