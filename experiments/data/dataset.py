@@ -287,7 +287,8 @@ def ordering_columns(
         return []
     grouped = _runs(y) <= _expected_runs(y) / 2
     found = []
-    for column, values in enumerate(np.asarray(X, float).T):
+    for column in range(X.shape[1]):
+        values = np.asarray(X[:, column], float)
         steps = np.diff(values)
         monotone = bool((steps > 0).all() or (steps < 0).all())
         order = np.argsort(values, kind="stable")

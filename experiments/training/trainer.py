@@ -2,6 +2,7 @@
 
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -185,10 +186,19 @@ class Trainers:
 
 
 @contextmanager
+def keeps_batch_normalization() -> Iterator[None]:
+    """Silences the library's hint at batch normalization, which networks have on purpose here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the model still has batch normalization", UserWarning)
+        yield
+
+
+@contextmanager
 def library_refusals(method: Method, context: Context | None = None) -> Iterator[None]:
     """Turns the library's errors into a user's; they name the parameter and the reason."""
     try:
-        yield
+        with keeps_batch_normalization():
+            yield
     except ValueError as error:
         params = None if context is None else context.functional.params
         if context is not None and not _has_kernels(context.layout, params):
@@ -293,7 +303,8 @@ def make_init(
         init_key, _, noise_key, _ = run_keys(seed)
         functional = functionalize(network(init_key))
         own = context._replace(functional=functional)
-        raw = method.parameters(functional.params, own, X)
+        with keeps_batch_normalization():
+            raw = method.parameters(functional.params, own, X)
         noise_seed = jax.random.bits(noise_key, (), jnp.uint32)
         state = TrainState(
             raw,

@@ -75,9 +75,19 @@ def test_the_first_layer_in_execution_order_is_named():
         layer["kernel"] = layer["kernel"].at[0, 0].set(jnp.inf)
         found = first_in(healthy._replace(params=params), batch)
         assert found == f"first in the pre-activations of {'/'.join(map(str, broken))}"
-    params = jax.tree.map(lambda x: x, healthy.params)
-    params["head"]["bias"] = params["head"]["bias"].at[1].set(jnp.nan)  # It is behind all kernels.
-    found = first_in(healthy._replace(params=params), batch)
+
+
+def test_logits_that_are_not_finite_behind_all_kernels_are_named():
+    subject, data = trainer("stop"), toy_dataset()
+    functional = subject.context.functional
+
+    def apply(*args, **options):
+        logits, state = functional.apply(*args, **options)
+        return jnp.log(-jnp.abs(logits)), state
+
+    context = subject.context._replace(functional=functional._replace(apply=apply))
+    batch = with_keys(*jax.device_put(data[:2]))
+    found = first_nonfinite(subject.method, context, start(subject, 0), batch)
     assert found == "first in the logits; all pre-activations are finite"
 
 

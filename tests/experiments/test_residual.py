@@ -73,7 +73,7 @@ def test_what_is_normalized_activated_and_dropped() -> None:
 def test_scales_at_the_ends_of_branches_alone_start_smaller(
     method: str, model: str, last: int, branches: int
 ) -> None:
-    config = Config(model=model, channels=4, batch_size=4)
+    config = Config(model=model, channels=8 if model == "wrn28x10" else 4, batch_size=4)
     X = np.zeros((4, 8, 8, 3), np.float32)
     data = Dataset(X, np.arange(4, dtype=np.int32) % 2, X, np.zeros(4, np.int32), "zeros", 2)
     trainer = make_trainer(METHODS[method], config, data)
