@@ -275,6 +275,15 @@ def test_a_store_that_another_program_is_about_to_make_is_empty(tmp_path):
     assert Store(tmp_path).rows() == []
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C as in a terminal: a shell lets its background jobs, and so these tests, ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_command_that_is_asked_to_end_says_how_it_goes_on(number, monkeypatch, tmp_path, capsys):
     def stopped(*arguments, **options):
@@ -294,6 +303,7 @@ def test_a_command_that_is_asked_to_end_says_how_it_goes_on(number, monkeypatch,
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_command_with_jobs_says_so_too(number, tmp_path):
     command = [sys.executable, "-m", "experiments", "compare", "--methods", "none", "--seeds", "2"]
