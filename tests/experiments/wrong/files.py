@@ -163,7 +163,7 @@ ARCHIVES |= {
 TABLES = {
     "": ("empty",),
     "a,b": ("one line",),
-    "1,2\n3,4": ("'column 2'", "2 different labels"),
+    "1,2\n3,4": ("'1,2'", "names or a row"),
     "a,label\n1,0,3\n": ("comma [2, 3]",),
     "a,label\n1,0\n2\n": ("comma [2, 2, 1]",),
     "a label\n1 0\n2 1\n": ("separator",),
