@@ -116,7 +116,11 @@ def network(options: argparse.Namespace, x: jax.Array, classes: int) -> Network:
     def logits(params: Tree, x: jax.Array) -> Any:
         return evaluate(params, state, x, train=True)[0]
 
-    layout = jn.exclude("^head/", layout=jn.traced_layout(logits, params, x[:1]))
+    def predicted(params: Tree, x: jax.Array) -> Any:
+        return evaluate(params, state, x, train=False)[0]
+
+    # In evaluation: traced_layout warns of statistics that batch normalization takes in training.
+    layout = jn.exclude("^head/", layout=jn.traced_layout(predicted, params, x[:1]))
     raw, tx = params, optimizer(options)
     if options.norm == "replaced" and options.constraint == "sphere":
         raw, tx = jn.constrain(params, tx, layout=layout)

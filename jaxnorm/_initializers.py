@@ -48,7 +48,7 @@ Fit = Callable[[PyTree], tuple[Factors, Biases]]
 
 #: The passes after the first one over a model that rounds its kernels; the logarithm of a factor at
 #: which a rounded kernel counts as fitted; and the part of the last one that is no progress.
-PASSES, ROUNDED, STALLED = 10, 0.03, 0.9
+PASSES, ROUNDED, STALLED = 10, 0.037, 0.9
 
 
 def sphere_init(

@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection
 from typing import Literal, NamedTuple
 
-from jaxnorm._trace.rules import LINEAR, SUMS
+from jaxnorm._trace.rules import LINEAR, STACKS, SUMS
 from jaxnorm._trace.values import Node
 from jaxnorm._trace.views import SLICES, VIEWS
 
@@ -267,7 +267,7 @@ class Graph:
 
         def is_linear(node: Node) -> bool:
             before = [place for place, i in enumerate(node.operands) if i in inside]
-            if node.primitive in (*LINEAR, *SUMS, "sub", "concatenate", "select_n"):
+            if node.primitive in (*LINEAR, *SUMS, "sub", *STACKS, "select_n"):
                 return node.is_real
             one = node.primitive in MULTIPLICATIONS or node.is_product
             return one and (before == [0] or (len(before) == 1 and node.primitive != "div"))

@@ -206,7 +206,7 @@ def _factors(equation: Any, values: list[Value]) -> frozenset[Path]:
         return first.factors - sources(others)
     if name in ("mul", *PRODUCTS):
         return (first.factors - sources(others)) | (others[0].factors - first.sources)
-    if name in (*SUMS, "sub", "concatenate", "select_n"):
+    if name in (*SUMS, "sub", *STACKS, "select_n"):
         terms = others if name == "select_n" else values
         factors = [value.factors for value in terms if value.number != 0]
         return frozenset.intersection(*factors) if factors else frozenset()

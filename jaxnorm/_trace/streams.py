@@ -14,7 +14,7 @@ from typing import NamedTuple
 from jaxnorm._paths import Path, listed
 from jaxnorm._trace.graph import MULTIPLICATIONS, Graph, Sum, has_scale, is_scaling, is_small
 from jaxnorm._trace.interpret import Program
-from jaxnorm._trace.rules import LINEAR, SUMS
+from jaxnorm._trace.rules import LINEAR, STACKS, SUMS
 from jaxnorm._trace.values import Node
 from jaxnorm._trace.views import SLICES, VIEWS
 
@@ -199,7 +199,7 @@ def _ends(graph: Graph, item: Sum, scaled: bool) -> Iterator[End]:
         adapter = graph.sum_at(end.position)
         for i in (i for i in before if i in inside and i not in visited):
             visited.add(i)
-            size = graph.nodes[i].shape if node.primitive == "concatenate" else node.shape
+            size = graph.nodes[i].shape if node.primitive in STACKS else node.shape
             part = Fraction(math.prod(size), math.prod(node.shape))
             if adapter and adapter.kind == "adapter" and adapter.branch == i:
                 part = Fraction(0)
