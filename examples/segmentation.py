@@ -75,12 +75,8 @@ def initial(norm: str, seed: int, optimizer: Any, x: jax.Array) -> Any:
         return *jn.nnx.functionalize(model), optimizer
     apply, params, state = jn.nnx.functionalize(jn.nnx.replace_batch_norm(model, x[:1]))
     logits = lambda params, x: apply(params, state, x, train=True)[0]  # noqa: E731
-    return apply, *_with_state(jn.normalizer_free(logits, params, optimizer, x), state)
-
-
-def _with_state(pair: tuple[Any, Any], state: Any) -> tuple[Any, Any, Any]:
-    raw, tx = pair
-    return raw, state, tx
+    raw, tx = jn.normalizer_free(logits, params, optimizer, x)
+    return apply, raw, state, tx
 
 
 def train(norm: str, seed: int, rate: float, steps: int, x: jax.Array, y: jax.Array) -> Any:

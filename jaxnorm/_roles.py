@@ -4,13 +4,13 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
 from jaxtyping import PyTree
 
 from jaxnorm._branches import residual_factors
 from jaxnorm._describe import aligned
+from jaxnorm._layout import kernels_by_path
 from jaxnorm._node import Axes
-from jaxnorm._paths import Path, is_absent, listed, named_entries
+from jaxnorm._paths import Path, listed, named_entries
 from jaxnorm._trace.gates import gates, kernels_of_gates
 from jaxnorm._trace.interpret import Apply, trace
 from jaxnorm._trace.kernels import biased_kernels, measurable_kernels
@@ -110,8 +110,7 @@ def roles_of(
 ) -> Roles:
     """Returns the roles of the kernels of a model, read off its program."""
     shapes = plain_shapes(params)
-    axes = traced_layout(apply, shapes, *inputs, free=free)(shapes)
-    fan_in = {path: x for path, x in _rows(shapes, axes) if not is_absent(x)}
+    fan_in = kernels_by_path(traced_layout(apply, shapes, *inputs, free=free), shapes)
     program = trace(apply, shapes, inputs, fan_in, free, nodes=True)
     last = kernels_of_heads(program) if heads is None else _matching(heads, fan_in)
     hidden, inside = fan_in.keys() - last, kernels_of_gates(program)
@@ -127,12 +126,6 @@ def roles_of(
         gated=gates(program).keys() & fitted,
         biases=pairs,
     )
-
-
-def _rows(shapes: PyTree, axes: PyTree) -> list[tuple[Path, Any]]:
-    paths = [path for path, _ in named_entries(shapes)]
-    structure: Any = jax.tree.structure(shapes, is_leaf=is_absent)
-    return list(zip(paths, structure.flatten_up_to(axes), strict=True))
 
 
 def _matching(patterns: Sequence[str], fan_in: dict[Path, Axes]) -> set[Path]:
