@@ -198,6 +198,7 @@ def test_outside_accumulation_and_averages_work_as_they_are(gradient: Any) -> No
     assert_close(updates, expected)
 
 
+@pytest.mark.kept("sgd")
 @pytest.mark.parametrize(
     "inner", [optax.sgd(0.1, momentum=0.9), optax.adam(0.1)], ids=["sgd", "adam"]
 )

@@ -197,6 +197,7 @@ CONSTANT = ("hessian", "perceptron", "noise")
 DIFFERENTIABLE = [row for row in TABLE if row.name not in CONSTANT]
 
 
+@pytest.mark.kept("normalized")
 @pytest.mark.parametrize("row", DIFFERENTIABLE, ids=lambda row: row.name)
 def test_gradients_equal_those_of_one_device(row: Row) -> None:
     def slope(call: Callable[..., Any]) -> Any:

@@ -148,6 +148,7 @@ def unrolled(params: Any, x: Any) -> Any:
     return x @ params["head"]
 
 
+@pytest.mark.slow
 def test_scanned_layers_are_those_of_the_unrolled_network_in_execution_order() -> None:
     """The unrolled network's rows are on one device, or split over a mesh with explicit axes."""
     params, x = single((STACK, X))
@@ -287,7 +288,7 @@ NETWORKS: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.kept("deep sigmoid", "dead", "zero head")
+@pytest.mark.kept("dead", "zero head")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_verdict(name: str) -> None:
     make, expected = NETWORKS[name]
@@ -355,6 +356,7 @@ FADING: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.kept("an hourglass", "scaled shortcuts", "one quiet layer")
 @pytest.mark.parametrize("name", FADING)
 def test_a_fading_signal_is_found_where_it_is(name: str) -> None:
     make, expected = FADING[name]

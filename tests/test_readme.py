@@ -35,6 +35,7 @@ def test_the_program_of_the_readme_is_short_and_runs() -> None:
     assert float(accuracy[1]) > 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numbers", [(1,), pytest.param((2, 3), marks=pytest.mark.slow)])
 def test_other_examples_run(numbers: tuple[int, ...]) -> None:
     output_of({f"{EXAMPLES[number][0]} {number}": EXAMPLES[number][1] for number in numbers})

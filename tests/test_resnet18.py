@@ -75,6 +75,7 @@ def leaves(tree: Any) -> list[np.ndarray]:
     return [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(tree)]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_interrupted_goes_on_bit_for_bit(trained: Trained, tmp_path: Path) -> None:
     calls = 0
 

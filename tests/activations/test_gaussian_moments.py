@@ -85,7 +85,7 @@ def expectation(f: Callable[[Any], Any], kinks: tuple[Any, ...]) -> Any:
     return mp.quad(lambda x: f(x) * mp.npdf(x), edges)
 
 
-@pytest.mark.kept(*(name for name in CASES if name != "steps"))
+@pytest.mark.kept("gelu", "selu")
 @pytest.mark.parametrize("name", CASES)
 def test_moments_and_factors_equal_those_of_mpmath(name: str) -> None:
     activation, function, derivative, kinks = CASES[name]
@@ -103,7 +103,7 @@ def test_moments_and_factors_equal_those_of_mpmath(name: str) -> None:
 HIDDEN = (1 / 64 + 1e-5, 3 / 64 + 1.6e-5)
 
 
-@pytest.mark.kept("0.3", "0.015635")
+@pytest.mark.kept("0.3")
 @pytest.mark.parametrize("place", [0.3, -1.4, 1 / 64, 3 / 64 - 1e-4, *HIDDEN])
 def test_kinks_and_jumps_have_the_documented_errors(place: float) -> None:
     """An unseen kink leaves the moments exact; an unseen jump, of f or f', costs at most 7e-6."""

@@ -300,7 +300,7 @@ DAMAGES = {
 }
 
 
-@pytest.mark.kept("truncated")
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_checkpoint_is_named_and_another_used_only_if_asked(again, tmp_path, damage):
     DAMAGES[damage](tmp_path / "checkpoints" / "3")

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from experiments.methods.part import Context, Sample
 from experiments.methods.population import GammaDecay
@@ -20,6 +21,7 @@ def network(weights, model_state, X, train):
     return h @ head["kernel"] + head["bias"][None], model_state
 
 
+@pytest.mark.slow
 def test_a_bias_that_the_input_takes_over_changes_no_strength():
     """W'(x + d) = W'x + b, so pre-activations and their normalization are the same."""
     bias, X, y = draw(1, 4), draw(2, 64, 4), jnp.arange(64) % 3
@@ -44,6 +46,7 @@ def test_a_bias_that_the_input_takes_over_changes_no_strength():
     np.testing.assert_allclose(got, wanted, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_every_refresh_draws_signs_of_its_own():
     """Signs differ between epochs and within one, and repeat for the same place."""
     data, trainer = toy_dataset(), toy_trainer("wn+gamma-decay")

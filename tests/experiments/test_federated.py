@@ -24,6 +24,7 @@ def after_a_round(name, clients, batch_size):
     return trainer, trainer.epoch(start(trainer, 0), data.X_train, data.y_train)
 
 
+@pytest.mark.slow
 def test_with_one_step_each_a_round_is_a_step_on_all_rows():
     """The mean of clients' gradients is the gradient on all their rows (McMahan et al. 2017)."""
     _, (apart, _) = after_a_round("none", CLIENTS, OWN)

@@ -193,6 +193,7 @@ def _fresh_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluate, "PIXELS", 100)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("standard_promotion")
 def test_devices_that_share_the_rows_measure_the_same() -> None:
     _, one = trained()
@@ -264,7 +265,7 @@ def test_runs_without_a_score_leave_the_others_theirs() -> None:
     assert header[1:4] == ("test, %", "difference", "test loss")
 
 
-@pytest.mark.kept("normalizer-free")
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["normalizer-free", "cwo", "vcl", "pn+gamma-decay", "bn+sl"])
 def test_methods_trace_the_unet(method: str) -> None:
     """Initialization, a step and the refreshes have the shapes of label maps throughout."""

@@ -94,6 +94,7 @@ def test_the_flag_decides_on_batch_normalization(name: str) -> None:
         assert bool(jax.tree.leaves(state)) == statistics, method
 
 
+@pytest.mark.kept("haiku")
 @pytest.mark.parametrize("name", ["linen", "haiku", "equinox"])
 def test_compare_trains_it(name: str, tmp_path: Path) -> None:
     flags = {"--model": f"{FILE}:{name}", "--dataset": save_toy(tmp_path), "--methods": "cwo"}

@@ -73,6 +73,7 @@ def test_training_moves_every_leaf(name):
         assert not np.array_equal(old, new), jax.tree_util.keystr(path)
 
 
+@pytest.mark.kept("cwo-sphere-sgd")
 @pytest.mark.usefixtures("standard_promotion")
 @pytest.mark.parametrize(
     ("name", "base", "kept"),
@@ -94,6 +95,7 @@ def test_what_is_constrained_stays_and_the_rest_is_free(name, base, kept):
     assert abs(np.asarray(state.params["head"]["kernel"]).sum(0)).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["cwo-first-free", *(slow(f"{each}-first-free") for each in ("lcw", "cwn", "ws"))]
 )

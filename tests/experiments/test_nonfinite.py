@@ -91,6 +91,7 @@ def test_logits_that_are_not_finite_behind_all_kernels_are_named():
     assert found == "first in the logits; all pre-activations are finite"
 
 
+@pytest.mark.slow
 def test_skipping_is_training_without_those_steps():
     data, row = with_outlier(3e38)
     skipping, step = trainer("skip"), AheadOfTime(trainer("record").step)

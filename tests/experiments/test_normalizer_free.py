@@ -110,6 +110,7 @@ def test_devices_that_share_a_batch_train_the_same(
     assert_same(spread.params, trained(one, placement("jit", 1), start).params)
 
 
+@pytest.mark.slow
 def test_the_call_quietens_the_branches_of_a_network_of_the_users_own_itself() -> None:
     config = Config(model=f"{OWN}:Residual", epochs=1, batch_size=16)
     kinds = [type(part) for part in of_own_network(METHODS[NAME], config).parts]
@@ -128,6 +129,7 @@ def test_the_call_quietens_the_branches_of_a_network_of_the_users_own_itself() -
         assert stddevs[f"blocks/{block}/linear/kernel"] == pytest.approx(0.5**0.5, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_constrain_head_takes_the_classifier_in() -> None:
     for given, heads in ((False, 1), (True, 0)):
         made = trainer(NAME, placement("jit", 1), constrain_head=given)

@@ -234,6 +234,7 @@ def measured():
     return {case: jax.tree.map(lambda x, i=i: x[i], found) for i, case in enumerate(CASES)}
 
 
+@pytest.mark.slow
 def test_the_gradients_ratio_is_that_of_theory(measured):
     """The theory is the gain of wide layers to the power of 19. The gain of a layer of 128 units
     varies by sqrt(2 / 128), and that of 19 layers by half an e-fold; plain layers, whose units'

@@ -147,7 +147,7 @@ def test_one_seed_and_one_method_conclude_nothing():
     assert len(header) == len(rows[0]) == len(comparison_table(RUNS)[0]) - 1
 
 
-@pytest.mark.kept("runs2", "runs4")
+@pytest.mark.kept("runs2")
 @pytest.mark.parametrize(
     "runs", [RUNS, RUNS[:1], [run("none", 0, float("nan"))], RUNS * 5, [*RUNS, DIVERGED]]
 )

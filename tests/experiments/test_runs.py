@@ -166,6 +166,7 @@ def test_the_interval_is_that_of_a_printed_table():
     assert interval(np.array([2.0, 2.0])) == (2.0, 2.0)
 
 
+@pytest.mark.slow
 def test_three_looks_together_miss_about_as_often_as_one_interval():
     """Differences have mean 0; three looks at 95% would err in one of nine cases."""
     differences = np.random.default_rng(0).normal(size=(1000, 10))

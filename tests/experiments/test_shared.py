@@ -59,6 +59,7 @@ def test_rows_in_another_order_are_other_rows_to_every_seed(tmp_path):
     assert not {*usual} & {*digests(path)}
 
 
+@pytest.mark.kept("0")
 @pytest.mark.parametrize("seed", [0, 3])
 def test_a_run_of_train_is_one_that_compare_keeps(seed, tmp_path, capsys):
     command = ["--dataset", save_toy(tmp_path), *TINY, "--channels", "8", "--out", str(tmp_path)]
@@ -126,11 +127,13 @@ def test_other_methods_of_the_folder_are_shown(folder, tmp_path):
     assert all(f"| {name} " in table for name in ("rms", "none", "ln"))
 
 
+@pytest.mark.slow
 def test_a_run_of_train_stands_beside_those_of_compare(folder, tmp_path):
     flags = ["train", "--method", "rms", "--seed", "1", "--channels", "8"]
     assert again(folder, tmp_path, *flags) == [("rms", "1"), *BOTH]
 
 
+@pytest.mark.slow
 def test_more_seeds_of_earlier_calls_are_shown_and_counted(folder, tmp_path):
     shown = again(folder, tmp_path, "compare", "--methods", "ln", "--seeds", "1")
     assert shown == [*BOTH[2:], *BOTH[:2]]
@@ -146,6 +149,7 @@ def test_runs_of_other_settings_are_not_shown(folder, tmp_path):
     assert len(Store(tmp_path / "out").rows()) == 5
 
 
+@pytest.mark.slow
 def test_other_methods_that_were_tuned_are_shown_and_their_trials_are_not(folder, tmp_path):
     flags = ["compare", "--seeds", "1", "--tune", "learning-rate=0.1,0.2", "--methods"]
     assert again(folder, tmp_path, *flags, "none") == [("none", "0")]
@@ -185,6 +189,7 @@ def test_two_programs_train_each_run_once(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["runs.sqlite"]
 
 
+@pytest.mark.slow
 def test_a_program_that_was_killed_holds_nothing(tmp_path):
     code = (
         "import os, sys, pathlib; from experiments.runs.shared import Claims; "

@@ -41,6 +41,7 @@ def imported(arguments: list[str]) -> tuple[int, set[str]]:
     return int(status), set(modules)
 
 
+@pytest.mark.kept("--help-0", "--epoch 3", "methods-0", "datasets-0")
 @pytest.mark.parametrize(
     ("line", "status"),
     [

@@ -51,6 +51,7 @@ def test_microbatches_make_the_same_step():
     assert all(count == 1 for count in counts)  # The schedule and the noise count whole batches.
 
 
+@pytest.mark.kept("shard_map")
 @pytest.mark.parametrize("entry", ["jit", "shard_map"])
 def test_microbatches_are_the_same_on_any_devices(entry):
     """Batch normalization depends on which rows are together."""
@@ -59,6 +60,7 @@ def test_microbatches_are_the_same_on_any_devices(entry):
     assert_same(got, wanted)
 
 
+@pytest.mark.slow
 def test_every_microbatch_moves_running_statistics():
     state, after, _ = one_step("bn", accumulate=2)
     X = batches()[0][0]

@@ -40,7 +40,7 @@ def scalars(folder):
     return shown
 
 
-@pytest.mark.kept("command0")
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["train", "--method", "cwo"], ["compare", "--methods", "cwo"]])
 def test_the_curves_are_in_the_event_files(command, tmp_path):
     more = ["--seeds", "1"] if command[0] == "compare" else []

@@ -88,6 +88,7 @@ def test_runs_depend_on_their_seed_alone(cwo):
     assert one != other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["cwo", "cwo-step"])
 def test_evaluation_is_free_of_noise(method, cwo):
     """Noise per sample is not drawn; noise per step is removed."""

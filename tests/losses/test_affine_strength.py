@@ -48,6 +48,7 @@ def test_origin_and_unit_of_the_input_change_nothing() -> None:
     np.testing.assert_allclose(computed, expected, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_devices_average() -> None:
     """Each has its own signs: the mean of four is nearer to the exact strength than one is."""
     net, mu, s = Net("dense", 16), jnp.array([0.5, -1.0, 2.0]), jnp.full(3, 0.1)

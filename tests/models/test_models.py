@@ -77,7 +77,7 @@ def traced(request: pytest.FixtureRequest) -> Traced:
     return Traced(model, layout, hidden, set(by_path(hidden(model.params), tuple)))
 
 
-@pytest.mark.kept("gru", "nnx")
+@pytest.mark.kept("equinox gru")
 def test_the_traced_layout_equals_the_rules(traced: Traced) -> None:
     params = traced.model.params
     actual, expected = traced.layout(params), layout_from_rules(traced.model.rules)(params)
@@ -86,7 +86,7 @@ def test_the_traced_layout_equals_the_rules(traced: Traced) -> None:
     assert len(traced.kernels) >= 2
 
 
-@pytest.mark.kept("gru", "nnx")
+@pytest.mark.kept("equinox gru")
 def test_constrained_weights_train_without_drift(traced: Traced) -> None:
     model = traced.model
 
@@ -117,7 +117,7 @@ def test_constrained_weights_train_without_drift(traced: Traced) -> None:
         assert np.abs(node.kernel - before[path].kernel).max() > 1e-3, path
 
 
-@pytest.mark.kept("gru", "nnx")
+@pytest.mark.slow
 def test_the_variance_constancy_loss_reaches_every_kernel(traced: Traced) -> None:
     """After `variance_preserving_init`, which makes the variance of every pre-activation 1."""
     model, layout, hidden, kernels = traced
@@ -145,7 +145,7 @@ def test_the_variance_constancy_loss_reaches_every_kernel(traced: Traced) -> Non
             assert np.abs(gradient).max() > 1e-4, path
 
 
-@pytest.mark.kept("convolutional", "nnx")
+@pytest.mark.kept("nnx vit")
 def test_data_dependent_init_standardizes_each_unit(traced: Traced) -> None:
     """The variance is 1, and the mean is 0 if the layer adds a bias."""
     model, layout = traced.model, traced.layout

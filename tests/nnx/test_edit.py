@@ -65,6 +65,7 @@ def of_kind(model: Any, kind: str) -> set[str]:
     return {path for path, name in kinds(model).items() if name == kind}
 
 
+@pytest.mark.kept("containers")
 def test_folded_outputs_are_equal_and_remaining_layers_are_named(network: Network) -> None:
     case, x = network.case, network.case.input()
     expected = evaluated(network.model, x)
@@ -301,6 +302,7 @@ class Stacked(nnx.Module):
         return run(self.first(x), self.blocks)
 
 
+@pytest.mark.kept("shape2")
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [

@@ -67,6 +67,7 @@ def test_functionalized_models_get_it(kind: Any) -> None:
         np.testing.assert_array_equal(output, kind().run(X, False))
 
 
+@pytest.mark.kept("IsTraining")
 @EACH
 def test_models_are_traced_in_each_mode_whatever_its_value(kind: Any) -> None:
     """It may be left out; inputs come by position or by name, and shapes are enough."""

@@ -239,6 +239,7 @@ def assert_close(result: Any, expected: Any, *types: Any) -> None:
     np.testing.assert_allclose(np.float64(result), np.float64(expected), **tolerance)
 
 
+@pytest.mark.kept("convolution", "transposed, with its kernel")
 @EACH
 def test_it_folds_or_remains_and_computes_the_same(row: Row) -> None:
     model, x = row.model(), row.input()

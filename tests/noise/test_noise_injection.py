@@ -83,6 +83,7 @@ def loss(params: Any) -> Any:
     return jnp.sin(hidden * weights["dense"]["bias"]).sum() + 0.1 * jnp.square(hidden).sum()
 
 
+@pytest.mark.slow
 def test_a_step_differentiates_through_perturb_scales() -> None:
     """Weight decay acts on the clean scale; the first step has no noise."""
     seed, rate, decay = 5, 0.05, 0.1

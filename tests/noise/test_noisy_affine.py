@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.sharding import PartitionSpec as P
 
 from jaxnorm._noise import noisy_affine, with_scale_noise
@@ -59,6 +60,7 @@ def test_forward_mode_is_that_of_the_plain_formula() -> None:
         np.testing.assert_allclose(tangent, dx * FACTOR + dbias, **FLOAT32)
 
 
+@pytest.mark.slow
 def test_a_noisy_model_has_derivatives_in_both_modes() -> None:
     """The Jacobian by columns, by rows, and the product of a Hessian by one of each."""
     params = {"kernel": draw(4, 3, 2), "bias": draw(5, 2)}

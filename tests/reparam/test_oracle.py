@@ -32,6 +32,7 @@ def check(row: Row, cases: Iterable[str], dtype: type) -> None:
             assert_near(gradient, oracle, tolerance, f"gradient, {case}")
 
 
+@pytest.mark.kept("cwn", "lcw")
 def test_float32(row: Row) -> None:
     check(row, SHAPES, jnp.float32)
 

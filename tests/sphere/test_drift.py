@@ -43,7 +43,7 @@ def waves(phases: Any) -> Any:
     return lambda params, time: jax.tree.map(lambda g: jnp.sin(time.astype(g.dtype) * g), phases)
 
 
-@pytest.mark.kept("adam")
+@pytest.mark.slow
 @pytest.mark.usefixtures("standard_promotion")
 @pytest.mark.parametrize(
     "optimizer",

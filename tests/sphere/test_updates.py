@@ -40,6 +40,7 @@ def shapes_and_axes(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return shape, tuple(sorted(draw(axes)))
 
 
+@pytest.mark.kept("momentum")
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @hypothesis.settings(max_examples=6)
 @hypothesis.given(shape_and_axes=shapes_and_axes(), seed=st.integers(0, 99))

@@ -201,6 +201,7 @@ CALLS: dict[str, Any] = {
 }
 
 
+@pytest.mark.kept("data_dependent_init")
 @pytest.mark.parametrize("call", CALLS)
 def test_calls_that_see_the_model_warn_with_the_way_out(call: str) -> None:
     params = {"a": draw(0, N, N), "b": draw(1, N, N)}

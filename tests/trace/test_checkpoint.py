@@ -39,6 +39,7 @@ def memory(loss: Callable[..., Any]) -> int:
     return jax.jit(jax.grad(loss)).lower(PARAMS).compile().memory_analysis().temp_size_in_bytes
 
 
+@pytest.mark.kept("collected")
 @pytest.mark.parametrize("transform", [noisy, collected])
 def test_a_scan_of_checkpoints(transform: Callable[..., Any]) -> None:
     """The gradient stores the input of each layer, not its eighteen activations."""

@@ -44,6 +44,7 @@ def test_preactivations_in_shard_map(apply: Any) -> None:
     np.testing.assert_allclose(actual, WANTED, **FLOAT32)
 
 
+@pytest.mark.kept("data_dependent_init")
 @pytest.mark.parametrize("init", [variance_preserving_init, data_dependent_init])
 def test_initializers_in_shard_map(init: Any) -> None:
     """Each device gets the parameters that its rows give on one device."""
@@ -77,6 +78,7 @@ def decode(p: Any, x: Any) -> Any:
     return jax.nn.softmax(scores) @ (x @ p["value"]["kernel"])
 
 
+@pytest.mark.slow
 def test_learned_inputs_can_be_named_wherever_a_layout_is_traced() -> None:
     rows, free = draw(16, 4, 4), ["^q$"]
     layout = traced_layout(decode, DECODER, rows, free=free)

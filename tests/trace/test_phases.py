@@ -53,6 +53,7 @@ def inner(y: Any, taps: int) -> Any:
     return y[:, 2 * taps : -2 * taps, 2 * taps : -2 * taps]
 
 
+@pytest.mark.kept("4-2-VALID")
 @pytest.mark.parametrize(("taps", "stride", "padding", "turned"), FORMS)
 def test_a_shift_of_the_inputs_moves_no_output_away_from_the_border(
     taps: int, stride: int, padding: str, turned: bool
@@ -223,6 +224,7 @@ def test_linen_names_warn() -> None:
     assert PhasedAxes((-4, -3, -2), (2, 2, 1)) in axes
 
 
+@pytest.mark.kept("4-2")
 @pytest.mark.parametrize("kind", [None, jn.LinearlyConstrained])
 @pytest.mark.parametrize(("taps", "stride", "padding", "turned"), FORMS)
 def test_a_fitted_start_gives_every_phase_its_variance(

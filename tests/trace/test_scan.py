@@ -277,7 +277,7 @@ def drawn(key: Any, path: str, per: str) -> np.ndarray:
     return np.asarray([[of(row, layer) for layer in range(LAYERS)] for row in rows], np.float64)
 
 
-@pytest.mark.kept("by hand", "linen-sample", "nnx-sample")
+@pytest.mark.kept("linen-sample", "by hand-step")
 @pytest.mark.parametrize("per", ["sample", "position", "step"])
 @pytest.mark.parametrize("name", ["by hand", "linen", "nnx"])
 def test_noise_is_drawn_for_each_layer(name: str, per: Any, key: Any) -> None:
