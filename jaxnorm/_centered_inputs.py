@@ -1,6 +1,6 @@
 """Optimizers in coordinates in which the inputs of each kernel have mean zero."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ from jaxnorm._checks import FRACTION, check_number
 from jaxnorm._input_means import measured, pairs_of
 from jaxnorm._layout import Layout
 from jaxnorm._numerics import wide_dtype
-from jaxnorm._paths import Path, is_absent, map_entries, named_entries
+from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._trace.interpret import Apply, compiled
 from jaxnorm._trace.kernels import BiasedKernel
 
@@ -42,6 +42,7 @@ def centered_inputs(
     params: PyTree,
     *inputs: Any,
     layout: Layout | None = None,
+    free: Sequence[str] = (),
 ) -> optax.GradientTransformationExtraArgs:
     """Wraps an optimizer: it trains in coordinates in which each kernel's inputs have mean zero.
 
@@ -67,6 +68,8 @@ def centered_inputs(
             that other kernels share, or reparametrized ones. A bias that the optimizer freezes
             moves all the same: leave its kernel out, with `exclude`, unless ``optax.partition`` or
             ``optax.masked`` outside hide it.
+        free: regular expressions of parameters that the model uses as if they were inputs, as in
+            `input_means`.
 
     Returns:
         A transformation whose state has C beside the optimizer's own state. Without ``params`` it
@@ -96,14 +99,14 @@ def centered_inputs(
     2012; Wiesler et al. 2014 (mean-normalized stochastic gradients). In the preconditioner of
     Kronecker factors (Martens and Grosse 2015) it is the part of the homogeneous coordinate.
     """
-    pairs = pairs_of(apply, params, inputs, layout)
+    pairs = pairs_of(apply, params, inputs, layout, free)
     if not pairs:
         raise ValueError(
             "no kernel has a bias of its own that the model adds to its product directly, so there "
             "is nothing to make up for a mean of the inputs. Give the layers a bias "
             "(use_bias=True), or leave centered_inputs out."
         )
-    first = compiled(lambda p, *x: measured(apply, p, x, pairs), params, inputs)
+    first = compiled(lambda p, *x: measured(apply, p, x, pairs, free), params, inputs)
     inner = optax.with_extra_args_support(optimizer)
 
     def init(params: PyTree) -> CenteredInputsState:
@@ -132,6 +135,7 @@ def refresh_input_means(
     params: PyTree,
     *inputs: Any,
     decay: float | Float[Array, ""] = 0.9,
+    free: Sequence[str] = (),
     axis_name: Hashable | None = None,
 ) -> PyTree:
     """Moves the input means of `centered_inputs` towards those of a minibatch.
@@ -148,6 +152,7 @@ def refresh_input_means(
         params: the parameters now.
         *inputs: a minibatch, and the other arguments.
         decay: d, from 0 (only this minibatch) to 1 (no change).
+        free: as `centered_inputs` or `normalizer_free` got it.
         axis_name: under pmap and shard_map, the axis of the devices, over which means are averaged.
 
     Returns:
@@ -155,7 +160,8 @@ def refresh_input_means(
         or every some steps.
 
     Raises:
-        ValueError: if the state contains no `centered_inputs`, or for a decay outside of [0, 1].
+        ValueError: if the state contains no `centered_inputs`, for a decay outside of [0, 1], and
+            if the model does not use a kernel whose means the state has as before.
 
     Example:
         >>> params = {"kernel": jnp.ones((2, 1)), "bias": jnp.zeros(1)}
@@ -173,10 +179,8 @@ def refresh_input_means(
             "the state of centered_inputs(optimizer, apply, params, *inputs), or of the optimizer "
             "that normalizer_free returns."
         )
-    pairs = pairs_of(apply, params, inputs, None)
-    kept = set().union(*(dict(_entries(state.means)) for state in states))
-    pairs = {path: pair for path, pair in pairs.items() if path in kept}
-    values = measured(apply, params, inputs, pairs, axis_name)
+    pairs = _kept(pairs_of(apply, params, inputs, None, free), states)
+    values = measured(apply, params, inputs, pairs, free, axis_name)
 
     def refreshed(x: Any) -> Any:
         if not _is_state(x):
@@ -190,6 +194,18 @@ def refresh_input_means(
         return CenteredInputsState(means, _carried(x.inner_state, change, pairs))
 
     return jax.tree.map(refreshed, opt_state, is_leaf=_is_state)
+
+
+def _kept(pairs: Pairs, states: list[CenteredInputsState]) -> Pairs:
+    """Returns the pairs of the kernels that the states have means of."""
+    kept = set().union(*(dict(_entries(state.means)) for state in states))
+    if missing := sorted(kept - pairs.keys()):
+        raise ValueError(
+            f"the state has input means of {listed(missing)}, which this function does not multiply"
+            " with its inputs, with a bias of its own, as it did when the optimizer was made. Pass "
+            "the same function, and the same free= of learned inputs, to both."
+        )
+    return {path: pair for path, pair in pairs.items() if path in kept}
 
 
 def _is_state(x: Any) -> bool:

@@ -1,6 +1,6 @@
 """Means of the inputs of each kernel, as the weights see them: one derivative per product."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import jax
@@ -24,6 +24,7 @@ def input_means(
     params: PyTree,
     *inputs: Any,
     layout: Layout | None = None,
+    free: Sequence[str] = (),
     axis_name: Hashable | None = None,
 ) -> PyTree:
     """Means of the inputs that each weight of a kernel is multiplied with.
@@ -40,6 +41,8 @@ def input_means(
         params: plain parameters; reparametrized kernels are not measured.
         *inputs: a minibatch, and the remaining arguments of ``apply``.
         layout: the kernels that are measured, if they have a bias of their own; None for all.
+        free: regular expressions, searched for in the ``/``-joined paths, of parameters that the
+            model uses as if they were inputs, such as learned queries.
         axis_name: under pmap and shard_map, the axis of the devices, over which means are averaged.
 
     Returns:
@@ -60,19 +63,23 @@ def input_means(
 
     Source: LeCun et al. 1998, "Efficient BackProp", section 4.3, centers inputs by their means.
     """
-    pairs = pairs_of(apply, params, inputs, layout)
-    values = measured(apply, params, inputs, pairs, axis_name)
+    pairs = pairs_of(apply, params, inputs, layout, free)
+    values = measured(apply, params, inputs, pairs, free, axis_name)
     return map_entries(lambda path, _: values.get(path, optax.MaskedNode()), params)
 
 
 def pairs_of(
-    apply: Apply, params: PyTree, inputs: tuple[Any, ...], layout: Layout | None
+    apply: Apply,
+    params: PyTree,
+    inputs: tuple[Any, ...],
+    layout: Layout | None,
+    free: Sequence[str],
 ) -> dict[Path, BiasedKernel]:
     """Returns the plain kernels that have a plain bias of their own, by path."""
     shapes = plain_shapes(params)
     kernels = None if layout is None else kernels_by_path(layout, shapes)
     plain = {path for path, entry in named_entries(params) if hasattr(entry, "dtype")}
-    pairs = biased_kernels(trace(apply, shapes, inputs, kernels))
+    pairs = biased_kernels(trace(apply, shapes, inputs, kernels, free))
     return {path: pair for path, pair in pairs.items() if {path, pair.bias} <= plain}
 
 
@@ -81,6 +88,7 @@ def measured(
     params: PyTree,
     inputs: tuple[Any, ...],
     pairs: dict[Path, BiasedKernel],
+    free: Sequence[str],
     axis_name: Hashable | None = None,
 ) -> dict[Path, Values]:
     """Returns the input means of these kernels by path.
@@ -93,7 +101,7 @@ def measured(
 
     def total(kernels: dict[Path, Values]) -> Values:
         replaced = map_entries(lambda path, x: kernels.get(path, x), params)
-        program = trace(apply, replaced, inputs, kernels)
+        program = trace(apply, replaced, inputs, kernels, free)
         return sum((x.sum() for x in _means(program, pairs).values()), jnp.zeros(()))
 
     gradients = jax.grad(total)({path: promote(x) for path, x in kernels.items()})

@@ -118,7 +118,7 @@ def normalizer_free(
         optimizer = optax.chain(centered_gradient(constrained), optimizer, last)
     if centered and roles.centered:
         layout = _layout_of(roles, roles.centered)
-        optimizer = centered_inputs(optimizer, apply, raw, *inputs, layout=layout)
+        optimizer = centered_inputs(optimizer, apply, raw, *inputs, layout=layout, free=free)
     return raw, optimizer
 
 
@@ -143,16 +143,19 @@ def _fitted(
     def fit(raw: PyTree, *inputs: Any) -> PyTree:
         return data_dependent_init(apply, raw, *inputs, layout=layout, free=free, stddev=factors)
 
-    return _ungated(apply, compiled(fit, scale_branches(raw, at_others), inputs), inputs, roles)
+    raw = compiled(fit, scale_branches(raw, at_others), inputs)
+    return _ungated(apply, raw, inputs, roles, free)
 
 
-def _ungated(apply: Apply, raw: PyTree, inputs: tuple[Any, ...], roles: Roles) -> PyTree:
+def _ungated(
+    apply: Apply, raw: PyTree, inputs: tuple[Any, ...], roles: Roles, free: Sequence[str]
+) -> PyTree:
     """Divides the ends of gated branches, with their biases, by the means of their gates."""
     if not roles.gated:
         return raw
 
     def factors(raw: PyTree, *inputs: Any) -> dict[Path, Any]:
-        program = trace(apply, raw, inputs, roles.fan_in, nodes=True)
+        program = trace(apply, raw, inputs, roles.fan_in, free, nodes=True)
         of_kernel = gates(program)
         means = gate_values(program, of_kernel)
         return {

@@ -318,6 +318,24 @@ def test_a_shared_layer_has_the_average_over_its_uses() -> None:
     np.testing.assert_allclose(input_means(twice, params, x)["kernel"][:, 0], expected, rtol=1e-5)
 
 
+def test_learned_latents_are_inputs_where_they_are_named() -> None:
+    """A kernel on learned latents has their mean; the same function has to be named each time."""
+    params = {"latents": draw(0, 5, 4), "first": layer(1, 4, 4), "second": layer(3, 4, 3)}
+
+    def apply(p: Any, x: Any) -> Any:
+        query = plus_bias(p["latents"] @ p["first"]["kernel"], p["first"]["bias"])
+        return plus_bias(jax.nn.relu(x @ query.T @ query) @ p["second"]["kernel"], jnp.zeros(3))
+
+    x, free = draw(5, 8, 4), ["latents"]
+    found = input_means(apply, params, x, free=free)["first"]["kernel"]
+    np.testing.assert_allclose(found[:, 0], np.asarray(params["latents"]).mean(0), rtol=1e-5)
+    tx = centered_inputs(optax.sgd(0.1), apply, params, x, free=free)
+    state = refresh_input_means(tx.init(params), apply, params, x, free=free)
+    np.testing.assert_allclose(state.means["first"]["kernel"], found, rtol=1e-5)
+    with pytest.raises(ValueError, match=r"first/kernel.*free="):
+        refresh_input_means(tx.init(params), apply, params, x)
+
+
 def test_devices_average_their_means(means: Any) -> None:
     """Two devices with half of the rows each, and one device with a sharded batch, agree."""
     over = mesh(2)
