@@ -18,10 +18,11 @@ from experiments.bench.compiled.report import (
     write_row,
 )
 from experiments.bench.compiled.spec import BASES, Spec
-from experiments.bench.compiled.step import PEERS, PRIVATE
+from experiments.bench.compiled.step import FIXED, PEERS, PRIVATE
 from experiments.bench.compiled.targets import check_compiler, find_target
 from experiments.errors import UserError, check_known
 from experiments.methods.table import METHODS
+from experiments.models.from_file import is_from_file
 from experiments.models.registry import MODELS
 from experiments.runs.files import prepare_folder, write_whole
 from experiments.runs.progress import progress
@@ -49,10 +50,11 @@ def specs_of(flags: Compiled) -> list[Spec]:
         UserError: for an unknown name, or a sharded step.
     """
     if flags.what == "step":
-        check_known("model", flags.model, MODELS)
+        if not is_from_file(flags.model):
+            check_known("model", flags.model, MODELS)
         if flags.shard:
             raise UserError("--shard is for --what update and effective; a step shards its rows.")
-        known, usual, ending = [*METHODS, *PEERS], STEP_METHODS, PRIVATE
+        known, usual, ending = [*METHODS, *PEERS, FIXED.name], STEP_METHODS, PRIVATE
         base = Spec(**{field.name: getattr(flags, field.name) for field in fields(Spec)})
     else:  # The programs do not depend on the sizes of networks.
         known = [*(OPTIMIZERS if flags.what == "update" else MAKERS)]

@@ -2,11 +2,13 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import jax
 import numpy as np
 from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, PyTree
 
 from experiments.analysis.tpu import input_shape
 from experiments.bench.compiled.spec import Spec
@@ -15,7 +17,9 @@ from experiments.config import Config
 from experiments.data.bundled import CHARACTERS, LENGTH
 from experiments.data.dataset import Dataset
 from experiments.methods.method import Method
+from experiments.methods.normalizer_free import NormalizerFree
 from experiments.methods.normalizers import Normalized
+from experiments.methods.part import Apply
 from experiments.methods.table import METHODS
 from experiments.models.registry import takes_tokens
 from experiments.training.devices import DATA, make_placement
@@ -32,13 +36,28 @@ PEERS: Mapping[str, Method] = {
 }
 
 
+@dataclass(frozen=True)
+class FixedMeans(NormalizerFree):
+    """`normalizer_free` between two refreshes of the input means."""
+
+    def after_update(
+        self, optimizer_state: PyTree, apply: Apply, raw: PyTree, X: Array, axis_name: str | None
+    ) -> PyTree:
+        """Returns the state as it is."""
+        return optimizer_state
+
+
+#: The one call without a refresh of its input means, to compare with that of every step.
+FIXED = Method("normalizer-free+fixed", "normalizer-free, means fixed", (FixedMeans(),))
+
+
 def step(spec: Spec, devices: Sequence[jax.Device]) -> Subject:
     """Returns the step of a method on the devices; see `experiments.training.step`."""
     data = zeros_for(spec.model, spec.rows_per_device * len(devices))
     network = {name: getattr(spec, name) for name in ("model", "channels", "depth", "width")}
     epsilon = 2.0 if spec.method.endswith(PRIVATE) else None
     config = Config(dtype=spec.dtype, batch_size=data.train_rows, epsilon=epsilon, **network)
-    method = {**METHODS, **PEERS}[spec.method.removesuffix(PRIVATE)]
+    method = {**METHODS, **PEERS, FIXED.name: FIXED}[spec.method.removesuffix(PRIVATE)]
     placement = make_placement("jit", "", devices)
     trainer = make_trainer(method, config.changed(epochs=1), data, placement)
     keys = partial(jax.random.split, jax.random.key(0), data.train_rows)
