@@ -37,8 +37,8 @@ UNTRAINED = "More --epochs may help, or the best of several rates: --tune learni
 
 #: The words of the conclusion.
 WORDS = (
-    "Level: the whole interval is within a point of 0; ahead or behind: else, on one side of 0; "
-    "open: neither."
+    "Level: a difference within a point of 0; ahead, behind: beyond it. A word names every place\n"
+    "that the interval leaves; open: all three."
 )
 
 NOTE = (

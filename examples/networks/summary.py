@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
-from scipy import stats
 
 from examples.networks.whole import Run, best, read_runs
+from experiments.analysis import statistics
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -54,11 +54,9 @@ class Interval(NamedTuple):
 
 def interval(values: list[float]) -> Interval:
     """Returns the mean of ``values`` with its interval."""
-    count = len(values)
-    if count < 2:
-        return Interval(float(np.mean(values)), math.nan, count)
-    error = np.std(values, ddof=1) / math.sqrt(count)
-    return Interval(float(np.mean(values)), float(stats.t.ppf(0.975, count - 1) * error), count)
+    mean, count = float(np.mean(values)), len(values)
+    half = statistics.interval(np.array(values))[1] - mean if count > 1 else math.nan
+    return Interval(mean, half, count)
 
 
 def chosen(runs: list[Run]) -> Table:

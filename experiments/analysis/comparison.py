@@ -10,9 +10,11 @@ from jaxtyping import Float
 from experiments.analysis.measures import words
 from experiments.analysis.statistics import (
     CONFIDENCE,
+    Place,
     interval,
     mean_and_deviation,
     mean_and_interval,
+    place,
 )
 from experiments.analysis.table import Table
 from experiments.analysis.tpu import Cost
@@ -27,7 +29,18 @@ AGAINST = "bn"
 #: Methods within so many points of test accuracy, or of mIoU, are level.
 LEVEL = 1.0
 
-OUTCOMES = ("ahead", "level, within a point", "behind", "open", "did not train under every seed")
+#: The places in the conclusion's words, in its order.
+OUTCOMES: dict[Place, str] = {
+    "ahead": "ahead by more than a point",
+    "level or ahead": "level or ahead",
+    "level": "level, within a point",
+    "level or behind": "level or behind",
+    "behind": "behind by more than a point",
+    "open": "open",
+}
+
+#: The last line of the conclusion.
+NOT_TRAINED = "did not train under every seed"
 
 #: The headings of the measures that compare methods; that of pixels right is beside mIoU.
 HEADINGS = {"test_accuracy": "test, %", MEAN_IOU: "mIoU, %"}
@@ -127,8 +140,7 @@ def failures(runs: Sequence[Run]) -> str:
 def conclusion(runs: Sequence[Run]) -> list[str]:
     """Compares each method with batch normalization, or with the first; no lines for one method.
 
-    A method is ahead or behind if the whole interval of its differences under the same seeds is on
-    one side. It is level if the interval lies within a point of zero, and open otherwise.
+    A method's word is the place of the interval of its differences under the same seeds.
     """
     measure = measure_of(runs)
     scores = {method: _scores(group, measure) for method, group in by_method(runs).items()}
@@ -138,7 +150,7 @@ def conclusion(runs: Sequence[Run]) -> list[str]:
     few = "cannot tell methods apart: take three or more (--seeds 3)."
     if len(scores[against]) < 2:
         return [f"One seed {few}"]
-    outcomes: dict[str, list[str]] = {outcome: [] for outcome in OUTCOMES}
+    outcomes: dict[str, list[str]] = {outcome: [] for outcome in (*OUTCOMES.values(), NOT_TRAINED)}
     for method in scores.keys() - {against}:
         mine, theirs = scores[method], scores[against]
         differences = np.array([mine[seed] - theirs[seed] for seed in theirs if seed in mine])
@@ -170,9 +182,4 @@ def _scores(runs: Sequence[Run], measure: str) -> Mapping[int, float]:
 
 
 def _outcome(differences: Float[np.ndarray, " seeds"]) -> str:
-    if not differences.size:
-        return OUTCOMES[4]
-    low, high = interval(differences)
-    if low > -LEVEL and high < LEVEL:
-        return OUTCOMES[1]
-    return OUTCOMES[0] if low > 0 else OUTCOMES[2] if high < 0 else OUTCOMES[3]
+    return OUTCOMES[place(*interval(differences), LEVEL)] if differences.size else NOT_TRAINED

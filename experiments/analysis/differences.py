@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from experiments.analysis.colours import colour_of_method
 from experiments.analysis.picture import new_figure, picture
-from experiments.analysis.statistics import interval, mean_and_interval
+from experiments.analysis.statistics import above, interval, mean_and_interval
 from experiments.analysis.table import markdown
 from experiments.errors import UserError
 from experiments.runs.files import write_whole
@@ -76,8 +76,7 @@ def _table(rows: Sequence[str], gains: Gains) -> str:
 
 
 def _cell(values: Float[np.ndarray, " n"]) -> str:
-    low, high = interval(values) if len(values) else (0, 0)
-    side = " +" if low > 0 else " -" if high < 0 else ""
+    side = {True: " +", False: " -", None: ""}[above(*interval(values)) if len(values) else None]
     return f"{mean_and_interval(values, '+.2f')}{side}"
 
 

@@ -1,7 +1,7 @@
 """Means, spreads and intervals of paired differences; looks at 3, 6 and 10 seeds."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -28,9 +28,32 @@ def interval(
     return float(differences.mean() - half), float(differences.mean() + half)
 
 
+#: The places of a difference: behind below -margin, level between -margin and margin, ahead above.
+Place = Literal["ahead", "level or ahead", "level", "level or behind", "behind", "open"]
+
+#: The places by `above` of an interval and its two bounds, -margin and margin.
+PLACES: dict[tuple[bool | None, bool | None], Place] = {
+    (True, True): "ahead",
+    (True, None): "level or ahead",
+    (True, False): "level",
+    (None, False): "level or behind",
+    (False, False): "behind",
+    (None, None): "open",
+}
+
+
 def above(low: float, high: float, bound: float = 0.0) -> bool | None:
     """Returns True if an interval is above a bound, False if below; None if it contains it."""
     return True if low > bound else False if high < bound else None
+
+
+def place(low: float, high: float, margin: float) -> Place:
+    """Returns every place that an interval leaves to a difference: behind, level or ahead.
+
+    The places exclude each other, so two intervals that hold the true difference share one. A word
+    by the sign alone would call a difference of half a margin both level and behind.
+    """
+    return PLACES[above(low, high, -margin), above(low, high, margin)]
 
 
 def deciding_look(

@@ -66,7 +66,7 @@ def test_compare_writes_its_files(comparison):
     settings = table.split("- settings besides the command's: ")[1].split("\n")[0].split(", ")
     assert {"model=mlp", "optimizer=sgd", "learning_rate=0.05", "rate_decay=0"} < set(settings)
     assert "depth=1" not in settings
-    assert "Level: the whole interval is within a point of 0;" in table
+    assert "Level: a difference within a point of 0;" in table
     assert (comparison / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 

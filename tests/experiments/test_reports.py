@@ -119,15 +119,22 @@ def test_the_conclusion_says_where_each_method_ends():
             lcw=[0.902, 0.91, 0.918],
             gn=[0.70, 0.71, 0.719],
             ln=[0.91, 0.93, 0.95],
+            wn=[0.89, 0.896, 0.9],
+            ws=[0.91, 0.921, 0.93],
+            sn=[0.85, 0.95, 0.92],
         )
     )
     assert "batch normalization (bn)" in lines[0]
     assert "3 seeds" in lines[0]
-    ends = dict(line.removeprefix("- ").split(": ") for line in lines[2:])
-    assert "(cwo) +3.0" in ends["ahead"]
+    items = "\n".join(lines[2:]).replace("\n  ", " ").splitlines()
+    ends = dict(line.removeprefix("- ").split(": ") for line in items)
+    assert "(cwo) +3.0 [+0.5, +5.5]" in ends["level or ahead"]
+    assert "(ws) +1.0" in ends["level or ahead"]
     assert "(lcw) +0.0 [-0.5, +0.5]" in ends["level, within a point"]
-    assert "(gn) -20.0" in ends["behind"]
-    assert "(ln) +2.0 [-0.5, +4.5]" in ends["open"]
+    assert "(gn) -20.0" in ends["behind by more than a point"]
+    assert "(ln) +2.0 [-0.5, +4.5]" in ends["level or ahead"]
+    assert "(wn) -1.5" in ends["level or behind"]
+    assert "(sn) -0.3" in ends["open"]
     assert "(none)" in ends["did not train under every seed"]
 
 

@@ -1,6 +1,7 @@
 """Trainings as rows: specs, the store, and several processes at once."""
 
 import functools
+import itertools
 import math
 import os
 import signal
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from experiments.analysis.finished import frame, summary
-from experiments.analysis.statistics import above, deciding_look, interval
+from experiments.analysis.statistics import above, deciding_look, interval, place
 from experiments.config import Config, Workers
 from experiments.errors import UserError
 from experiments.papers.grid import Cell, Grid, Protocol
@@ -164,6 +165,32 @@ def test_the_interval_is_that_of_a_printed_table():
     assert (low, high) == pytest.approx((2 - 4.302653 / 3**0.5, 2 + 4.302653 / 3**0.5), rel=1e-6)
     assert interval(np.array([2.0])) == (-math.inf, math.inf)
     assert interval(np.array([2.0, 2.0])) == (2.0, 2.0)
+
+
+@pytest.mark.parametrize("true", [-2.0, -0.8, -0.45, 0.0, 0.9, 1.0, 1.6])
+def test_intervals_that_hold_the_difference_never_have_words_that_exclude_each_other(true):
+    """The words of 300 draws of a difference name its true place, whenever the interval holds it.
+
+    By the sign alone -0.3 [-0.7, +0.2] is level and -0.9 [-1.6, -0.1] behind, and both hold -0.45.
+    """
+    where = "level" if abs(true) <= 1 else "ahead" if true > 0 else "behind"
+    draws = np.random.default_rng(0).normal(true, 0.5, (300, 6))
+    held = [(low, high) for low, high in map(interval, draws) if low <= true <= high]
+    assert 0.9 < len(held) / len(draws) < 0.99
+    words = {place(low, high, 1.0) for low, high in held}
+    assert all(word == "open" or where in word.split(" or ") for word in words)
+    assert place(-0.7, 0.2, 1) == "level"
+    assert place(-1.6, -0.1, 1) == "level or behind"
+
+
+def test_a_place_is_mirrored_with_its_difference():
+    """Ends on a grid that has both bounds: the word of [-high, -low] is that of [low, high]."""
+    ends = np.arange(-2.5, 3, 0.5)
+    turned = {"ahead": "behind", "behind": "ahead"}
+    for low, high in itertools.combinations_with_replacement(ends, 2):
+        words = place(low, high, 1.0).split()
+        assert [turned.get(word, word) for word in words] == place(-high, -low, 1.0).split()
+        assert place(low, high, 0.0) in ("ahead", "behind", "open")
 
 
 @pytest.mark.slow

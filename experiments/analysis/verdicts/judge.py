@@ -13,6 +13,7 @@ from experiments.analysis.statistics import (
     deciding_look,
     mean_and_deviation,
     mean_and_interval,
+    place,
 )
 from experiments.analysis.verdicts.claim import Claim
 from experiments.analysis.verdicts.results import SideResults
@@ -96,9 +97,7 @@ def _on_difference(claim: Claim, better: SideResults, worse: SideResults) -> Ver
 def _holds(claim: Claim, low: float, high: float) -> bool | None:
     """Returns True if an interval of gains confirms the claim, False if it refutes it."""
     if claim.kind == "same":
-        if -claim.margin < low and high < claim.margin:
-            return True
-        return False if low > claim.margin or high < -claim.margin else None
+        return {"level": True, "ahead": False, "behind": False}.get(place(low, high, claim.margin))
     return above(low, high, -claim.margin)
 
 
