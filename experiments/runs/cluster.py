@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.jobs import made
 from experiments.runs.keeper import keeping
 from experiments.runs.processes import time_limit
+from experiments.runs.shared import PULSE
 from experiments.runs.signals import KEPT, stopping
 from experiments.runs.spec import Spec
 from experiments.training.run import Run
@@ -45,12 +46,19 @@ def on_ray(
             ray.init(address=workers.ray)
     except ConnectionError as error:
         raise UserError(f"{lost}: {error}.") from None
-    with stopping(KEPT):  # In the place of Ray's own handler, which prints frames of C++.
-        yield from _tasks(ray, specs, make, workers, folder)
+    # In the place of Ray's own handler, which prints frames of C++. An exception in Ray's compiled
+    # code would become a SystemError, so a signal waits until that returns.
+    with stopping(KEPT, later=True) as check:
+        yield from _tasks(ray, specs, make, workers, folder, check)
 
 
 def _tasks(
-    ray: Any, specs: Sequence[Spec], make: bytes, workers: Workers, folder: Path
+    ray: Any,
+    specs: Sequence[Spec],
+    make: bytes,
+    workers: Workers,
+    folder: Path,
+    check: Callable[[], None],
 ) -> Iterator[tuple[Spec, Run]]:
     """Yields the runs of a cluster that answers, and leaves it at the end."""
     task = ray.remote(num_cpus=workers.ray_cpus, num_gpus=workers.ray_gpus, max_retries=RETRIES)(
@@ -60,10 +68,11 @@ def _tasks(
     running = {task.remote(os.getcwd(), make, spec, places[spec]): spec for spec in specs}
     try:
         while running:
-            for each in ray.wait(list(running))[0]:
+            for each in ray.wait(list(running), timeout=PULSE)[0]:
                 spec = running.pop(each)
                 yield spec, ray.get(each)
                 shutil.rmtree(places[spec], ignore_errors=True)
+            check()
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     except ray.exceptions.RayError as error:

@@ -1,9 +1,12 @@
 """A Ray cluster of two nodes, one of which dies: the rows equal those of one process."""
 
 import functools
+import os
+import signal
 import sys
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from experiments.config import Workers
 from experiments.errors import UserError
 from experiments.papers.training import spec_of, training
 from experiments.runs.comparison import execute
+from experiments.runs.signals import KEPT, Stopped
 from experiments.runs.store import Store
 from tests.experiments.test_runs import GRID, PROTOCOL, run, spec
 
@@ -105,3 +109,49 @@ def test_without_the_library_one_line_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"--ray needs ray.*jaxnorm\[ray\]"):
         list(execute([spec()], run, Store(tmp_path), Workers(ray="auto")))
+
+
+class Compiled(types.ModuleType):
+    """A cluster whose waiting is compiled: an exception of Python in it becomes a SystemError."""
+
+    exceptions = types.SimpleNamespace(RayTaskError=LookupError, RayError=OSError)
+
+    def __init__(self, number):
+        super().__init__("ray")
+        self.number, self.log = number, []
+
+    def init(self, address):
+        self.log.append(address)
+
+    def remote(self, **options):
+        return lambda function: types.SimpleNamespace(remote=lambda *arguments: arguments[2])
+
+    def wait(self, tasks, timeout=None):
+        try:
+            os.kill(os.getpid(), self.number)
+            time.sleep(0.01)
+        except BaseException as error:
+            raise SystemError("returned a result with an exception set") from error
+        return tasks[:1], tasks[1:]
+
+    def get(self, task):
+        return run(0.5)
+
+    def cancel(self, task, force):
+        self.log.append(task)
+
+    def shutdown(self):
+        self.log.append("shutdown")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_program_of_a_cluster_keeps_what_ended_and_says_how_to_go_on(
+    number, tmp_path, monkeypatch
+):
+    ray, specs, store = Compiled(number), [spec(seed) for seed in range(3)], Store(tmp_path)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with pytest.raises(Stopped, match=f"{number.name}; {KEPT}") as stopped:
+        list(execute(specs, run, store, Workers(ray="auto")))
+    assert stopped.value.status == 128 + number
+    assert list(store.finished(specs)) == specs[:1]
+    assert ray.log == ["auto", *specs[1:], "shutdown"]
