@@ -176,6 +176,7 @@ def _random_function(output: PyTree) -> Scalar:
     return sum(products, jnp.float32(0))
 
 
+@jax.jit
 def _statistics(values: Values, gradient: Values) -> dict[str, Scalar]:
     mean, variance, _ = batch_moments(values, 0)
     # A product rounds by the size of its layer, not by that of its own sum.
@@ -211,6 +212,7 @@ def _effective_rank(deviation: Values) -> Scalar:
     return rank(deviation)
 
 
+@jax.jit
 def _with_gradient(values: Values, gradient: Values) -> dict[str, Scalar]:
     largest, scaled = _scaled(gradient)
     return _statistics(values, gradient) | {
