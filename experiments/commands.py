@@ -28,13 +28,13 @@ class Compare:
     Finished runs are kept there (runs.sqlite) and not trained again: a stopped comparison goes on,
     and more methods and seeds are added to it, also by several programs at once.
     Without flags: the bundled digits, a convolutional network of nine layers whose first stage has
-    8 channels, four methods and six seeds.
+    8 channels, four methods and twelve seeds.
     """
 
     methods: str = DEFAULT_METHODS
     """Methods to compare, comma-separated; the first is the baseline. The command methods lists
     them."""
-    seeds: int = 6
+    seeds: int = 12
     """The number of seeds: 0, 1, ... Each has its own split, initialization and batches."""
     out: Path = Path("results/compare")
     """The folder to write to; made if it does not exist."""

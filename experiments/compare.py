@@ -38,7 +38,8 @@ UNTRAINED = "More --epochs may help, or the best of several rates: --tune learni
 #: The words of the conclusion.
 WORDS = (
     "Level: a difference within a point of 0; ahead, behind: beyond it. A word names every place\n"
-    "that the interval leaves; open: all three."
+    "that the interval leaves; open: all three. Another processor, number of threads or JAX rounds\n"
+    "differently, which moves each run; intervals include it, and words near a point may change."
 )
 
 NOTE = (
@@ -58,7 +59,7 @@ MAPS = (
 )
 
 #: The time of `compare` without flags, by the clock.
-DEFAULT_TIME = "about 90 seconds on two idle CPU cores"
+DEFAULT_TIME = "about two minutes on two idle CPU cores"
 
 #: The ways on from a comparison.
 NEXT = (
