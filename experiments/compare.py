@@ -38,8 +38,8 @@ UNTRAINED = "More --epochs may help, or the best of several rates: --tune learni
 #: The words of the conclusion.
 WORDS = (
     "Level: a difference within a point of 0; ahead, behind: beyond it. A word names every place\n"
-    "that the interval leaves; open: all three. Another processor, number of threads or JAX rounds\n"
-    "differently, which moves each run; intervals include it, and words near a point may change."
+    "that the interval leaves; open: all three. Another processor, thread count or JAX rounds\n"
+    "differently, which moves every run: intervals include it, words near a point may change."
 )
 
 NOTE = (

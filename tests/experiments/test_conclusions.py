@@ -51,7 +51,8 @@ def concluded(folder: Path) -> str:
 def test_the_conclusion_of_a_table_is_that_of_its_rows(page: Path) -> None:
     block = BLOCK.search(page.read_text())
     expected = BLOCK.search(concluded(page.parent))
-    assert block and expected
+    assert block
+    assert expected
     assert items(block[1]) == items(expected[1])
 
 

@@ -5,7 +5,9 @@ import itertools
 import math
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +21,10 @@ ROOT = Path(__file__).parents[2]
 DOCS, RESULTS = ROOT / "docs", ROOT / "experiments" / "results"
 EVIDENCE = sorted((DOCS / "evidence").glob("*.md"))
 SUMMARIES = [ROOT / "README.md", DOCS / "evidence.md", DOCS / "guides" / "which.md"]
+#: The row of each figure of a summary.
+QUOTED = Path(__file__).parent / "quoted.csv"
 #: The folders of the results of `examples/`.
-EXAMPLES = {"networks", "resnet18"}
+EXAMPLES = {"networks", "resnet18", "segmentation"}
 QUANTITIES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy", "step_ms")
 NUMBER = r"(\d+(?:\.\d+)?)"
 
@@ -30,52 +34,77 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def over_seeds() -> dict[str, set[tuple[float, float, float]]]:
-    """Returns mean, deviation and rounding error of each method's quantities, by folder."""
-    statistics: dict[str, set[tuple[float, float, float]]] = defaultdict(set)
+class Statistic(NamedTuple):
+    """Mean, deviation and rounding error of a method's quantity over seeds."""
+
+    method: str
+    quantity: str
+    mean: float
+    deviation: float
+    rounded: float = 0.0
+
+
+@cache
+def over_seeds() -> dict[str, list[Statistic]]:
+    """Returns the statistics of each method's quantities, by folder."""
+    statistics: dict[str, list[Statistic]] = defaultdict(list)
     for path in RESULTS.glob("*/**/results.csv"):
         groups, known = defaultdict(list), statistics[str(path.parent.relative_to(RESULTS))]
         for row in rows(path):
             if {"method", "seed"} <= row.keys():
                 groups[row.get("row"), row.get("column"), row["method"]].append(row)
-        for group, name in itertools.product(groups.values(), QUANTITIES):
+        for (*_, method), name in itertools.product(groups, QUANTITIES):
+            group = groups[*_, method]
             if name not in group[0]:
                 continue
             values = np.array([float(row[name]) for row in group])
             rounded = 0.005 if name == "step_ms" else 0.0
             if "accuracy" in name:
                 values = 100 * values
-                known.add((100 - values.mean(), values.std(ddof=1), rounded))
-            known.add((values.mean(), values.std(ddof=1), rounded))
+                error = 100 - values.mean(), values.std(ddof=1), rounded
+                known.append(Statistic(method, name.replace("accuracy", "error"), *error))
+            known.append(Statistic(method, name, values.mean(), values.std(ddof=1), rounded))
     return statistics
 
 
-def linked(text: str) -> set[tuple[float, float, float]]:
+def linked(text: str) -> list[Statistic]:
     """Returns the statistics of the sets of results that a text names: folders in results/."""
     names = set(re.findall(r"results/([\w.-]+)", text))
-    known = {
+    known = [
         each
         for folder, statistics in over_seeds().items()
         if folder.partition("/")[0] in names
         for each in statistics
-    }
-    return known | (of_examples() if names & EXAMPLES else set())
+    ]
+    return known + (of_examples() if names & EXAMPLES else [])
 
 
-def of_examples() -> set[tuple[float, float, float]]:
-    """Returns mean, deviation and rounding error of the accuracies of networks in examples/."""
-    accuracies: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
+@cache
+def accuracies() -> dict[tuple[str, ...], list[float]]:
+    """Returns accuracies in percent over seeds, or mIoU, by folder and row of its csv files."""
+    found: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
     for folder in ("resnet18", "resnet18/h100"):  # the last update of each seed counts
         for row in rows(RESULTS / folder / "curves.csv"):
-            accuracies[folder, row["network"], row["rate"]][row["seed"]] = float(row["accuracy"])
+            found[folder, row["network"], row["rate"]][row["seed"]] = float(row["accuracy"])
     for folder in ("networks", "networks/longer", "networks/photographs", "networks/adam"):
         for row in rows(RESULTS / folder / "runs.csv"):
             group = folder, row["network"], row["method"], row["rate"]
-            accuracies[group][row["seed"]] = float(row["test"])
+            found[group][row["seed"]] = float(row["test"])
     for row in rows(RESULTS / "segmentation" / "runs.csv"):
-        accuracies["segmentation", row["norm"], row["rate"]][row["seed"]] = float(row["miou"])
-    groups = [np.array([*seeds.values()]) for seeds in accuracies.values() if len(seeds) > 1]
-    return {(values.mean(), values.std(ddof=1), 0.0) for values in groups}
+        found["segmentation", row["norm"], row["rate"]][row["seed"]] = float(row["miou"])
+    for path in RESULTS.glob("*/**/results.csv"):
+        folder = str(path.parent.relative_to(RESULTS))
+        for row in rows(path):
+            if {"method", "seed", "test_accuracy"} <= row.keys():
+                group = folder, *filter(None, (row.get("row"), row.get("column"), row["method"]))
+                found[group][row["seed"]] = 100 * float(row["test_accuracy"])
+    return {group: [*seeds.values()] for group, seeds in found.items() if len(seeds) > 1}
+
+
+def of_examples() -> list[Statistic]:
+    """Returns the statistics of the accuracies of networks in examples/."""
+    groups = {name: v for name, v in accuracies().items() if name[0].split("/")[0] in EXAMPLES}
+    return [Statistic("", "", float(np.mean(v)), float(np.std(v, ddof=1))) for v in groups.values()]
 
 
 def benchmarked() -> tuple[set[tuple[float, ...]], set[float]]:
@@ -106,25 +135,93 @@ def test_the_evidence_has_figures() -> None:
     assert sum(len(figures(page.read_text())) for page in EVIDENCE) > 100
 
 
+def cells(section: str) -> list[tuple[str, str, str]]:
+    """Returns the first cell of the row, the heading and the text of each cell in all tables."""
+    found = []
+    for table in re.findall(r"(?:^\|.*\n)+", section, re.MULTILINE):
+        head, _, *body = [
+            [cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()
+        ]
+        found += [
+            (row[0], name, cell) for row in body for name, cell in zip(head, row, strict=True)
+        ]
+    return found
+
+
+def of_cell(known: list[Statistic], row: str, heading: str) -> list[Statistic]:
+    """Returns the statistics that a cell may show: its row's method, its column's quantity.
+
+    A row names its method by the code alone, or by the code in backticks.
+    """
+    codes = {row, *re.findall(r"`([^`]+)`", row)} & {each.method for each in known}
+    words = heading.lower().replace("training", "train").replace(",", "")
+    names = [name for name in QUANTITIES if name.replace("_", " ") in words]
+    names = [*names, *(name.replace("accuracy", "error") for name in names)]
+    return [
+        each
+        for each in known
+        if (not codes or each.method in codes) and (not names or each.quantity in names)
+    ]
+
+
+def matches(quoted: tuple[str, str], known: list[Statistic]) -> bool:
+    mean, deviation = quoted
+    return any(
+        shown(mean, each.mean, each.rounded) and shown(deviation, each.deviation, each.rounded)
+        for each in known
+    )
+
+
+def wrong_figures(text: str) -> list[tuple[str, str, str]]:
+    """Returns the figures that no row of the linked results has: row, heading and text."""
+    wrong = []
+    for section in re.split(r"^(?=#+ )", text, flags=re.MULTILINE):
+        known = linked(section) if figures(section) else []
+        title = section.partition("\n")[0]
+        wrong += [(title, "", " ± ".join(x)) for x in figures(section) if not matches(x, known)]
+        for row, heading, cell in cells(section):
+            fits = of_cell(known, row, heading)
+            wrong += [(row, heading, cell) for x in figures(cell) if not matches(x, fits)]
+    return wrong
+
+
 @pytest.mark.parametrize("page", EVIDENCE, ids=lambda page: page.stem)
 def test_means_and_deviations_are_of_the_results_that_their_section_links(page: Path) -> None:
-    for section in re.split(r"^(?=#+ )", page.read_text(), flags=re.MULTILINE):
-        quoted = figures(section)
-        known = linked(section) if quoted else set()
-        for mean, deviation in quoted:
-            matches = [shown(mean, m, r) and shown(deviation, d, r) for m, d, r in known]
-            assert any(matches), (section.splitlines()[0], mean, deviation)
+    assert wrong_figures(page.read_text()) == []
+
+
+def test_a_figure_in_the_row_of_another_method_is_found() -> None:
+    """The figure is that of a row of the linked csv, only not of this one."""
+    text = (DOCS / "evidence" / "digits.md").read_text()
+    for mine, other in (("bn", "lcw"), ("lcw", "none"), ("normprop", "cwo")):
+        figure, taken = (
+            re.search(rf"^\| {x} \| ([\d. ±]+) \|", text, re.MULTILINE) for x in (mine, other)
+        )
+        assert figure
+        assert taken
+        changed = text.replace(figure[0], figure[0].replace(figure[1], taken[1]))
+        assert [row for row, *_ in wrong_figures(changed)] == [mine]
+    loss = re.search(r"^\| bn \| ([\d. ±]+) \| ([\d. ±]+) \|", text, re.MULTILINE)
+    assert loss
+    assert wrong_figures(text.replace(loss[1], loss[2]))
 
 
 @pytest.mark.parametrize("page", SUMMARIES, ids=lambda page: page.stem)
-def test_figures_of_a_summary_stand_on_a_page_of_evidence_or_beside_a_link(page: Path) -> None:
-    text = page.read_text()
-    evidence = {quoted for each in EVIDENCE for quoted in figures(each.read_text())}
-    known = linked(text) | of_examples() | {(float(m), float(d), 0.0) for m, d in evidence}
-    assert len(figures(text)) > 5
-    for mean, deviation in figures(text):
-        matches = [shown(mean, m, r) and shown(deviation, d, r) for m, d, r in known]
-        assert any(matches), (mean, deviation)
+def test_each_figure_of_a_summary_is_that_of_its_row(page: Path) -> None:
+    """A figure of another method, network or set that stands behind the same words is an error.
+
+    `quoted.csv` names the row of each figure, by the words before it, in the order of the page.
+    """
+    text, known = " ".join(page.read_text().split()), accuracies()
+    listed = [row for row in rows(QUOTED) if ROOT / row["page"] == page]
+    found = [*re.finditer(rf"(?<![+\d.]){NUMBER} ± {NUMBER}", text)]
+    assert len(found) == len(listed), f"one row of {QUOTED.name} per figure of {page.name}"
+    for match, row in zip(found, listed, strict=True):
+        before = text[: match.start()].rstrip()
+        assert before.endswith(row["before"]), (match[0], row, "the words before a figure changed")
+        values = known[row["folder"], *row["row"].split(" | ")]
+        assert shown(match[1], float(np.mean(values))), (match[0], row)
+        assert shown(match[2], float(np.std(values, ddof=1))), (match[0], row)
 
 
 def columns(text: str, beginning: str) -> list[str]:
