@@ -42,6 +42,9 @@ Array = Shaped[np.ndarray, "..."]
 #: Rows and labels.
 Split = tuple[Array, Array]
 
+#: Classes of fewer training rows tell nothing about what is a function of the class.
+FEW = 3
+
 
 class Dataset(NamedTuple):
     """A training and a test split, standardized.
@@ -179,7 +182,7 @@ def make_dataset(
     return Dataset(
         *(X_train, y_train, X_test, y_test, name, len(classes)),
         classes=tuple(classes),
-        notes=tuple(notes),
+        notes=tuple(dict.fromkeys([*notes, *doubts(name, X_train, y_train, classes)])),
     )
 
 
@@ -400,6 +403,36 @@ def _check_splits(name: str, X_train: Array, X_test: Array) -> None:
             f"{name}: training rows have shape {X_train.shape[1:]} and test rows "
             f"{X_test.shape[1:]}; make them equal."
         )
+
+
+def doubts(name: str, X: Array, y: Array, classes: Sequence[str]) -> list[str]:
+    """Returns lines on training data that is as likely a mistake as meant: codes, spellings."""
+    lines = [
+        f"{name}: column {column} has one value per class; leave it out if it is the class in "
+        "other words."
+        for column in class_codes(X, y)
+    ]
+    spellings: dict[str, str] = {}
+    for each in classes:
+        if (other := spellings.setdefault(each.casefold(), each)) != each:
+            lines.append(
+                f"{name}: the classes {other!r} and {each!r} differ in capitals alone; write them "
+                "alike if they are one."
+            )
+    return lines
+
+
+def class_codes(X: Array, y: Array) -> list[int]:
+    """Returns the columns of features that are a function of the class, and not constant.
+
+    None for a class of one or two rows, where a function says nothing.
+    """
+    _, first, number, counts = np.unique(y, True, True, True)
+    if X.ndim != 2 or counts.min() < FEW:
+        return []
+    same = (X[first][number] == X).all(0)
+    varied = (X[first] != X[first[0]]).any(0)
+    return [int(column) for column in np.flatnonzero(same & varied)]
 
 
 def check_classes(name: str, y_train: Array, y_test: Array, classes: Sequence[str]) -> None:

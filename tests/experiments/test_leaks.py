@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.data.dataset import number_labels, ordering_columns
+from experiments.data.dataset import class_codes, number_labels, ordering_columns
 from experiments.data.images import find_images
 from experiments.data.load import load
 from experiments.errors import UserError
@@ -68,6 +68,48 @@ def test_columns_that_only_look_like_it_stay():
     }
     kept = {kind: ordering_columns(x[:, None], y) for kind, (x, y) in features.items()}
     assert kept == {kind: [] for kind in features}
+
+
+#: Columns that are the class in other words, whatever their place, type and values.
+CODES = {
+    "a number": 2.5 * np.unique(SORTED, return_inverse=True)[1] + 1,
+    "a truth value of one class": SORTED == "b",
+    "a negative number": np.array([-1.0, 1e6, 0.1])[np.unique(SORTED, return_inverse=True)[1]],
+    "a number of two classes that share it": np.where(SORTED == "a", 7, 8),
+}
+
+
+@pytest.mark.parametrize("kind", CODES)
+def test_a_column_that_is_the_class_in_other_words_is_named(kind, tmp_path):
+    """In tables and arrays; it may be meant, so it stays."""
+    mixed = {"x": NOISE[SHUFFLE, 0], "code": CODES[kind][SHUFFLE]}
+    data = load(save(tmp_path / "rows.csv", mixed, SORTED[SHUFFLE]), 0)
+    assert "column 1 has one value per class" in "\n".join(data.notes)
+    assert data.X_train.shape[1] == 2
+    X = np.stack([mixed["code"], mixed["x"]], 1).astype(float)
+    np.savez(tmp_path / "rows.npz", X=X, y=SORTED[SHUFFLE])
+    assert "column 0 has one value per class" in "\n".join(
+        load(str(tmp_path / "rows.npz"), 0).notes
+    )
+
+
+def test_columns_that_nearly_are_the_class_are_features():
+    y = np.repeat([0, 1, 2], 20)
+    other = np.where(np.arange(60) == 30, 5.0, y)
+    X = np.stack([other, np.ones(60), NOISE[:60, 0], y % 2], 1)
+    assert class_codes(X, y) == [3]
+    assert class_codes(X[::10], y[::10]) == []  # Two rows per class.
+
+
+@pytest.mark.parametrize("pair", ["Yes yes", "A a", "straße STRASSE", "no No"])
+def test_classes_that_differ_in_capitals_alone_are_named(pair, tmp_path):
+    first, second = pair.split()
+    labels = np.array([first, second, "other"])[np.arange(ROWS) % 3]
+    data = load(save(tmp_path / "rows.csv", {"x": NOISE[:, 0]}, labels), 0)
+    assert len(data.classes) == 3
+    assert f"{first!r} and {second!r} differ in capitals" in data.notes[1] or (
+        f"{second!r} and {first!r} differ in capitals" in data.notes[1]
+    )
 
 
 def test_a_file_whose_only_column_is_a_number_is_refused(tmp_path):
