@@ -4,9 +4,12 @@ import csv
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from jaxtyping import Float
 
-from experiments.analysis.comparison import conclusion
+from experiments.analysis.comparison import LEVEL, conclusion
+from experiments.analysis.statistics import interval, mean_and_interval, place
 from experiments.training.label_maps import MEAN_IOU
 from experiments.training.run import Epoch, Run
 
@@ -17,6 +20,7 @@ BLOCK = re.compile(r"^Against .+?:\n+(- .+?)(?=\n(?!- |  )|\Z)", re.MULTILINE | 
 TABLES = [page for page in sorted(RESULTS.rglob("table.md")) if BLOCK.search(page.read_text())]
 
 Item = tuple[str, str, str]
+Differences = Float[np.ndarray, " seeds"]
 
 
 def runs_of(folder: Path) -> list[Run]:
@@ -60,3 +64,50 @@ def test_the_quoted_conclusion_is_that_of_the_folder_that_its_page_names() -> No
     block = BLOCK.search((ROOT / "README.md").read_text())
     assert block
     assert block[0].strip("`\n") == concluded(RESULTS / "first").replace(":\n\n", ":\n")
+
+
+def differences_by_machine() -> dict[str, dict[str, Differences]]:
+    """Returns points less batch normalization by machine and method, one per seed."""
+    accuracies: dict[str, dict[str, dict[int, float]]] = {}
+    with (RESULTS / "first" / "machines.csv").open() as file:
+        for row in csv.DictReader(file):
+            methods = accuracies.setdefault(row["machine"], {})
+            seeds = methods.setdefault(row["method"], {})
+            seeds[int(row["seed"])] = 100 * float(row["test_accuracy"])
+    return {
+        machine: {
+            method: np.array([values[seed] - methods["bn"][seed] for seed in sorted(values)])
+            for method, values in methods.items()
+        }
+        for machine, methods in accuracies.items()
+    }
+
+
+def test_the_words_on_other_machines_are_those_of_their_runs() -> None:
+    """Each cell is mean, interval and word; no two words of a method exclude each other."""
+    found = differences_by_machine()
+    methods = ("lcw", "cwo-centre-sphere", "none")
+    mean = {name: np.mean([each[name] for each in found.values()], 0) for name in methods}
+    text = (RESULTS / "first" / "README.md").read_text()
+    table = [
+        line.strip("| ").split(" | ")
+        for line in text.splitlines()
+        if ", level" in line or ", behind |" in line
+    ]
+    assert [row[0] for row in table] == [*found, "mean of the six, by seed"]
+    for (_, *shown), values in zip(table, [*found.values(), mean], strict=True):
+        for cell, method in zip(shown, methods, strict=True):
+            word = place(*interval(values[method]), LEVEL)
+            assert cell == f"{mean_and_interval(values[method], '+.1f')}, {word}"
+            low, high = interval(values[method])
+            assert low < mean[method].mean() < high
+    for method in methods:
+        words = [
+            set(place(*interval(each[method]), LEVEL).split(" or ")) for each in found.values()
+        ]
+        assert set.intersection(*words)
+    for method in methods:
+        over_machines = np.std([each[method] for each in found.values()], 0, ddof=1)
+        over_seeds = np.mean([each[method].std(ddof=1) for each in found.values()])
+        assert f"{np.sqrt(np.mean(over_machines**2)):.2f}" in text
+        assert f"{over_seeds:.2f}" in text
