@@ -215,7 +215,8 @@ def _effective_rank(deviation: Values) -> Scalar:
 @jax.jit
 def _with_gradient(values: Values, gradient: Values) -> dict[str, Scalar]:
     largest, scaled = _scaled(gradient)
-    return _statistics(values, gradient) | {
+    statistics: dict[str, Scalar] = _statistics(values, gradient)
+    return statistics | {
         "gradient_variance": batch_moments(gradient, 0).variance.mean(),
         "gradient_norm": largest * jnp.sqrt(jnp.square(scaled).sum((1, 2)).mean()),
     }
