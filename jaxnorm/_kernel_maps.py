@@ -18,15 +18,14 @@ from jaxnorm._quadrature import (
     Moment,
     derivative,
     float64_on_host,
-    normal_density,
+    gaussian_rule,
     plain,
-    unit_rule,
 )
 
 Nodes = Float64[np.ndarray, "... nodes"]
 
-#: The end of the Gaussian's range, and the panels on either side of a kink, each with its nodes.
-LIMIT, PANELS, NODES = 10.0, 32, 16
+#: The largest size of the inputs.
+LIMIT = 10.0
 
 #: The places per unit between which a function is searched for jumps, how often the interval
 #: between two of them is halved, and the part of the largest value that counts as a jump.
@@ -157,15 +156,6 @@ def c_curvature(activation: Activation, c: Any = 1.0) -> Moment:
     Source: Zhang et al. 2022 (arXiv 2203.08120), section 4.1.
     """
     return _c_derivative(activation, c, 2)
-
-
-def gaussian_rule(kink: Any = 0.0) -> tuple[Nodes, Nodes]:
-    """Returns nodes and weights of E g(Z), Z ~ N(0, 1), for each place of a kink or jump of g."""
-    kink = np.clip(np.asarray(kink, np.float64), -LIMIT, LIMIT)[..., None]
-    below, above = kink + LIMIT, LIMIT - kink
-    places, shares = unit_rule(NODES, PANELS)
-    nodes = np.concatenate([below * places - LIMIT, above * places + kink], -1)
-    return nodes, normal_density(nodes) * np.concatenate([below * shares, above * shares], -1)
 
 
 def values_at(activation: Activation, x: Nodes) -> Nodes:

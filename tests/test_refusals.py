@@ -117,9 +117,9 @@ LINEARLY, PROPAGATE = (
     partial(method, optimizer=SGD) for method in (jn.linearly_constrain, jn.propagate_normalization)
 )
 #: Functions of parameters and a radius that is known before any update.
-WITH_RADIUS = (jn.project, jn.constraint_drift, jn.metrics, STIEFEL, CONSTRAIN)
+WITH_RADIUS = (jn.project, jn.constraint_drift, STIEFEL, CONSTRAIN)
 OF_PARAMS = (
-    *(*WITH_RADIUS, SPHERE, CENTERED, FIXED, LINEARLY, PROPAGATE),
+    *(*WITH_RADIUS, jn.metrics, SPHERE, CENTERED, FIXED, LINEARLY, PROPAGATE),
     partial(jn.reparametrize, into=jn.Scaled),
     partial(jn.map_kernels, jn.center, jn.flax_layout),
 )
@@ -353,7 +353,7 @@ TABLE = (
     ),
     *(
         kind("'kernel'|complex64|imaginary part|exclude", f, {"kernel": KERNEL.astype("complex64")})
-        for f in (*WITH_RADIUS, SPHERE, CENTERED, FIXED)
+        for f in (*WITH_RADIUS, jn.metrics, SPHERE, CENTERED, FIXED)
     ),
     kind("int32", jn.centered_gradient().update, {"kernel": jnp.ones((3, 2), int)}, None),
     value("updates|conv|dense", jn.metrics, PARAMS, {"dense": LAYER}),

@@ -140,8 +140,9 @@ def gradient_gain(activation: Activation, constrained: bool = True) -> Moment:
 
     The random weights are rescaled so that pre-activations have unit variance, pooled over samples
     and units. With zero-sum weights this is ||w||^2 Var f(z) = 1, and the factor is
-    E f'(z)^2 / Var f(z). With plain weights the means of the units count as well: ||w||^2 E f(z)^2
-    = 1, and the factor E f'(z)^2 / E f(z)^2 is so small that gradients vanish.
+    E f'(z)^2 / Var f(z), the square of `jaxnorm.jacobian_factor`. With plain weights the means of
+    the units count as well: ||w||^2 E f(z)^2 = 1, and the factor E f'(z)^2 / E f(z)^2 is so small
+    that gradients vanish.
 
     Args:
         activation: an elementwise function, as in `jaxnorm.gaussian_moments`.
@@ -162,8 +163,8 @@ def gradient_gain(activation: Activation, constrained: bool = True) -> Moment:
 
     Source: ours; a number for the argument of Kutsuna 2019, section 4.3.
     """
-    forward, backward = variance_gain(activation)
+    factor = jacobian_factor(activation)
     if constrained:
-        return backward / forward
-    mean, _ = gaussian_moments(activation)
-    return backward / (forward + mean * mean)
+        return factor * factor
+    mean, std = gaussian_moments(activation)
+    return factor * factor / (1 + (mean / std) * (mean / std))

@@ -175,5 +175,5 @@ def theory(x: Array) -> list[Any]:
     maps = jn.theory.q_map, jn.theory.q_slope, jn.theory.q_curvature
     cosines = jn.theory.c_map, jn.theory.c_slope, jn.theory.c_curvature
     print([each(jax.nn.tanh, 0.5) for each in (*maps, *cosines)])
-    gram = normprop.expected_jacobian_gram(jax.nn.relu)
-    return [numbers, flow, solved, scalars, gains, gram]
+    bound = normprop.canonical_error_bound(x)
+    return [numbers, flow, solved, scalars, gains, bound]
