@@ -19,11 +19,8 @@ _NAMES = {
     "_findings": "describe_propagation Finding propagation_findings",
     "_fixed_step": "fixed_step",
     "_fold": "fold_into_kernel",
-    "_gamma_decay": (
-        "affine_gamma_decay_strength gamma_decay gamma_decay_strength "
-        "perceptron_gamma_decay_strength"
-    ),
-    "_initializers": "data_dependent_init orthogonal_init sphere_init variance_preserving_init",
+    "_gamma_decay": "affine_gamma_decay_strength gamma_decay gamma_decay_strength",
+    "_initializers": "data_dependent_init orthogonal_init variance_preserving_init",
     "_input_means": "input_means",
     "_kinds": (
         "CenteredWeightNormalized LinearlyConstrained Scaled WeightNormalized WeightStandardized"
@@ -79,12 +76,8 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._gamma_decay import affine_gamma_decay_strength as affine_gamma_decay_strength
     from jaxnorm._gamma_decay import gamma_decay as gamma_decay
     from jaxnorm._gamma_decay import gamma_decay_strength as gamma_decay_strength
-    from jaxnorm._gamma_decay import (
-        perceptron_gamma_decay_strength as perceptron_gamma_decay_strength,
-    )
     from jaxnorm._initializers import data_dependent_init as data_dependent_init
     from jaxnorm._initializers import orthogonal_init as orthogonal_init
-    from jaxnorm._initializers import sphere_init as sphere_init
     from jaxnorm._initializers import variance_preserving_init as variance_preserving_init
     from jaxnorm._input_means import input_means as input_means
     from jaxnorm._kinds import CenteredWeightNormalized as CenteredWeightNormalized

@@ -1,4 +1,4 @@
-"""Initial weights: on the sphere, or fitted layer by layer to a minibatch."""
+"""Initial weights: orthogonal, or fitted layer by layer to a minibatch."""
 
 import math
 import warnings
@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.nn.initializers import Initializer
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._axes import negative_axes, per_unit, unit_shape
+from jaxnorm._axes import per_unit, unit_shape
 from jaxnorm._checks import POSITIVE, check_number
 from jaxnorm._layout import Layout, Setting, broadcast, flax_layout, kernels_by_path
 from jaxnorm._matrices import as_matrices, singular_value
@@ -23,13 +22,11 @@ from jaxnorm._numerics import (
     nonzero,
     promote,
     rounding_floor,
-    wide_dtype,
 )
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries, named_rows
 from jaxnorm._phase_fit import at_outputs, at_taps, of_phases
 from jaxnorm._phases import strides_of
 from jaxnorm._reparametrize import effective
-from jaxnorm._sphere import check_squared_radius, project_to_sphere
 from jaxnorm._trace.interpret import Apply, Program, trace
 from jaxnorm._trace.layers import KernelCall, run_layers
 from jaxnorm._trace.phases import OutputPhase
@@ -49,51 +46,6 @@ Fit = Callable[[PyTree], tuple[Factors, Biases]]
 #: The passes after the first one over a model that rounds its kernels; the logarithm of a factor at
 #: which a rounded kernel counts as fitted; and the part of the last one that is no progress.
 PASSES, ROUNDED, STALLED = 10, 0.037, 0.9
-
-
-def sphere_init(
-    squared_radius: float = 2.0,
-    centered: bool = True,
-    fan_in_axes: int | Iterable[int] | None = None,
-) -> Initializer:
-    """Initializer of units uniform on {w : ||w||^2 = c, and 1'w = 0 if centered}.
-
-    With c = 2, He et al.'s variance for ReLU networks, n Var(w) / 2 = 1, holds in every unit.
-
-    Args:
-        squared_radius: c, a positive number.
-        centered: if True, the units are zero-mean.
-        fan_in_axes: the axes of each unit's weights; None for all but the last, as in Flax.
-
-    Returns:
-        An initializer ``(key, shape, dtype) -> array``, for ``kernel_init`` of Flax, Haiku and
-        others. Calling it raises ValueError if a centered unit has a single weight.
-
-    Raises:
-        ValueError: for c that is not positive.
-
-    Under jit, pmap and shard_map the draws are those of the key and the shape that it is called
-    with, also for a kernel that is sharded by ``out_sharding``.
-
-    Example:
-        >>> kernel = sphere_init()(jax.random.key(0), (3, 3, 8, 16))
-        >>> bool(jnp.allclose((kernel**2).sum((0, 1, 2)), 2.0))
-        True
-
-    Source: Ikami et al. 2021, sections 3.1 and 3.2 (Eq. 4 for c = 2).
-    """
-    check_squared_radius(squared_radius, "the initializer")
-
-    def init(key: Array, shape: Any, dtype: Any = jnp.float32, out_sharding: Any = None) -> Values:
-        axes = range(len(shape) - 1) if fan_in_axes is None else fan_in_axes
-        axes = negative_axes(axes, len(shape), "the kernel")
-        normal = jax.random.normal(key, shape, wide_dtype(dtype))
-        kernel = project_to_sphere(normal, axes, squared_radius, centered).astype(dtype)
-        if out_sharding is not None:
-            kernel = jax.lax.with_sharding_constraint(kernel, out_sharding)
-        return kernel
-
-    return init
 
 
 def variance_preserving_init(

@@ -13,7 +13,6 @@ from jaxnorm._quadrature import Activation, Moment
 
 __all__ = [
     "activation_shift",
-    "backward_variance",
     "forward_moments",
     "gradient_gain",
     "variance_gain",
@@ -71,29 +70,6 @@ def forward_moments(weight: Weight, mean: Scalar, variance: Scalar) -> tuple[Uni
     Source: Kutsuna 2019, Propositions 3 and 4, without the restriction to zero-sum weights.
     """
     return activation_shift(weight, mean), variance * jnp.square(weight).sum(-1)
-
-
-def backward_variance(
-    weight: Float[Array, "units inputs"], variance: Scalar
-) -> Float[Array, " inputs"]:
-    """The variance of the gradient at each input: sigma^2 times the column's squared norm.
-
-    Args:
-        weight: the matrix W of a layer.
-        variance: sigma^2 of the gradient at every unit; its mean is 0 and units are uncorrelated.
-
-    Returns:
-        One value per input; the mean of each of these gradients is 0.
-
-    Differentiable; the same under jit, pmap and shard_map.
-
-    Example:
-        >>> backward_variance(jnp.array([[1.0, 2.0], [1.0, -1.0]]), 3.0).tolist()
-        [6.0, 15.0]
-
-    Source: Kutsuna 2019, Proposition 5.
-    """
-    return variance * jnp.square(weight).sum(0)
 
 
 def variance_gain(activation: Activation, stddev: Scalar = 1.0) -> tuple[Moment, Moment]:
