@@ -134,12 +134,11 @@ def models(x: Array, rngs: nnx.Rngs) -> tuple[nnx.Module, list[jn.nnx.BatchNorm]
     model = nnx.Sequential(nnx.Linear(3, 2, rngs=rngs), nnx.BatchNorm(2, rngs=rngs))
     layers: list[jn.nnx.BatchNorm] = [jn.nnx.BatchNorm(2, groups=2), jn.nnx.Standardization(2)]
     others = (jn.nnx.PopulationNorm(2), jn.nnx.ScaleAndBias(2), jn.nnx.Identity())
-    part: jn.nnx.ScaleAndBias = jn.nnx.scale_and_bias(nnx.BatchNorm(2, rngs=rngs))
     plain: nnx.Module = jn.nnx.replace_batch_norm(model, x)
     folded: jn.nnx.FoldedModel = jn.nnx.fold_batch_norm(model, x)
     functional: jn.nnx.Functional = jn.nnx.functionalize(plain)
     layout: jn.Layout = jn.nnx.layout(model)
-    print(others, part.bias, folded.remaining, functional.params, layout)
+    print(others, folded.remaining, functional.params, layout)
     return folded.model, layers
 
 
