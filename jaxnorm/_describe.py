@@ -17,7 +17,7 @@ Mask = Any
 
 
 class _Row(NamedTuple):
-    """Leaf of the table; ``axes`` are None if it is not constrained, ``decayed`` is None without a mask."""
+    """Leaf of the table; ``axes`` are None if unconstrained, ``decayed`` is None without a mask."""
 
     path: Path
     shape: tuple[int, ...]
@@ -31,8 +31,8 @@ _HEADER = ("leaf", "shape", "fan-in axes", "fan-in", "units", "decayed")
 def describe(params: PyTree, layout: Layout = flax_layout, *, decayed: Mask = None) -> str:
     """Table of a tree's leaves: constrained or not, with axes, sizes, and weight decay.
 
-    Print the table before a training: it shows a missing kernel, a constrained
-    classifier, axes that are not those of a unit, and a decay of scales.
+    Print the table before a training: it shows a missing kernel, a classifier that should not be
+    constrained, axes that are not those of a unit, and a decay of scales.
 
     Args:
         params: a tree of parameters, plain or reparametrized, or of their shapes.

@@ -43,7 +43,7 @@ def test_shapes_suffice_and_the_mask_may_be_a_prefix():
     assert describe(shapes, LAYOUT) == describe(params(), LAYOUT)
 
 
-def test_a_node_has_a_constrained_kernel_and_a_free_scale():
+def test_a_node_has_a_constrained_kernel_and_a_scale_that_is_not():
     raw = reparametrize(params(), Scaled, LAYOUT)
     text = describe(raw, exclude("query", layout=LAYOUT))
     assert "decayed" not in text
@@ -56,7 +56,8 @@ def test_a_layout_may_constrain_nothing():
     text = describe({"w": jnp.ones((3, 2)), "b": None}, decayed=True)
     assert text.splitlines()[1].split() == ["w", "(3,", "2)", "none", "yes"]
     assert text.endswith(
-        "constrained: 0 leaves, 0 weights in 0 units; unconstrained: 1 leaf, 6 weights; decayed: 1 leaf."
+        "constrained: 0 leaves, 0 weights in 0 units; unconstrained: 1 leaf, 6 weights; "
+        "decayed: 1 leaf."
     )
 
 
