@@ -99,6 +99,13 @@ def test_the_bounds_hold(name: str, epsilon: float) -> None:
     assert 0.4 < probability <= frequency + 0.032
 
 
+def test_the_bound_is_that_of_two_variances_at_the_ends_of_their_interval() -> None:
+    """Both are within a share e of the variance: their ratio is at most (1 + e) / (1 - e)."""
+    e = np.array([0.1, 0.5, 0.9])
+    bound, _ = vcl.variance_ratio_bound(3.0, 100, jnp.asarray(e))
+    np.testing.assert_allclose(bound, ((1 + e) / (1 - e) - 1) ** 2, rtol=1e-5)
+
+
 def test_a_negative_base_gives_probability_zero() -> None:
     """At n = 2 and kurtosis 3 the square as printed is (1 - 2 / e^2)^2, 49 at e = 0.5."""
     _, probability = vcl.variance_ratio_bound(3.0, 2, jnp.array([0.1, 0.5, 0.9]))
