@@ -112,9 +112,9 @@ def noise_injection(
 
     The transformation wraps an optimizer and must be the outermost one that changes updates: the
     parameters between two updates are noisy, so the loss needs no change. Each unit has one draw
-    per update, which all samples share; convolutional networks stay at chance with it on
-    photographs. Use `jaxnorm.with_scale_noise` to train with noise, which draws per sample;
-    `noise_injection` is for comparing the two, and for models that cannot be traced.
+    per update, which all samples share, as the statistics of a minibatch are.
+    `jaxnorm.with_scale_noise` draws per sample; `noise_injection` is for comparing the two, and for
+    models that cannot be traced.
 
     Each update multiplies the gradient by 1 + n_t, which gives the gradient of the clean gamma,
     calls ``inner`` with it and the clean parameters (so weight decay acts on gamma itself), and
@@ -300,7 +300,8 @@ def _factor(
     check_per_unit(sigma, whole, f"the stddev of {path!r}")
     sigma = device_slice(jnp.broadcast_to(jnp.asarray(sigma, dtype), whole), leaf.shape, split)
     numbers = (zlib.crc32(str(path).encode()),)
-    return 1 + sigma * normal(key, numbers, leaf.shape, dtype, None, split)
+    factor: Float[Array, "..."] = 1 + sigma * normal(key, numbers, leaf.shape, dtype, None, split)
+    return factor
 
 
 def _multiply(tree: PyTree, factors: PyTree) -> PyTree:
