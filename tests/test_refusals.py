@@ -79,6 +79,10 @@ def project_radius(squared_radius: Any) -> object:
     return jn.project(PARAMS, squared_radius=squared_radius)
 
 
+def start_on_sphere(squared_radius: Any) -> object:
+    return jn.sphere_projection(squared_radius=squared_radius).init(PARAMS)
+
+
 def project_by(axes: Any) -> object:
     return jn.project({"b": jnp.ones(3), "w": KERNEL}, layout=lambda params: axes)
 
@@ -197,7 +201,11 @@ TABLE = (
     value("(1, 5)|exclude", jn.project_to_sphere, THIN, 0),
     value("(5, 1)|exclude", cwo.constrained_step, THIN.T, THIN.T, 0.1),
     # Numbers out of their range.
-    *(number("squared_radius", project_radius, x, "'conv/kernel'") for x in (0, *NUMBERS)),
+    *(
+        number("squared_radius", function, x, "'conv/kernel'")
+        for function in (project_radius, start_on_sphere)
+        for x in (0, *NUMBERS)
+    ),
     *(number("stddev", inject_noise, x) for x in NUMBERS),
     *(number("stddev", partial(lcw.variance_gain, jax.nn.relu), x) for x in (0.0, NAN)),
     *(value(f"seed is {x!r}|4294967295", jn.noise_injection, SGD, 1.0, seed=x) for x in SEEDS),
