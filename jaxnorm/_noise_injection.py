@@ -300,7 +300,7 @@ def _factor(
     check_per_unit(sigma, whole, f"the stddev of {path!r}")
     sigma = device_slice(jnp.broadcast_to(jnp.asarray(sigma, dtype), whole), leaf.shape, split)
     numbers = (zlib.crc32(str(path).encode()),)
-    factor: Float[Array, "..."] = 1 + sigma * normal(key, numbers, leaf.shape, dtype, None, split)
+    factor: Array = 1 + sigma * normal(key, numbers, leaf.shape, dtype, None, split)
     return factor
 
 
