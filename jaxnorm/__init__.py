@@ -15,15 +15,12 @@ _NAMES = {
     "_branches": "residual_factors scale_branches",
     "_centered_inputs": "centered_inputs CenteredInputsState refresh_input_means",
     "_clip": "clip_by_layer_norm",
+    "_data_dependent_init": "data_dependent_init",
     "_describe": "describe",
     "_findings": "describe_propagation Finding propagation_findings",
     "_fixed_step": "fixed_step",
     "_fold": "fold_into_kernel",
-    "_gamma_decay": (
-        "affine_gamma_decay_strength gamma_decay gamma_decay_strength "
-        "perceptron_gamma_decay_strength"
-    ),
-    "_initializers": "data_dependent_init orthogonal_init sphere_init variance_preserving_init",
+    "_gamma_decay": "affine_gamma_decay_strength gamma_decay gamma_decay_strength",
     "_input_means": "input_means",
     "_kinds": (
         "CenteredWeightNormalized LinearlyConstrained Scaled WeightNormalized WeightStandardized"
@@ -36,6 +33,7 @@ _NAMES = {
     "_noise": "linear_stddev with_scale_noise",
     "_noise_injection": "clean_parameters noise_injection NoiseState perturb_scales",
     "_normalizer_free": "normalizer_free",
+    "_orthogonal_init": "orthogonal_init",
     "_preactivations": "collect_preactivations",
     "_propagation": "propagation",
     "_reparametrize": "effective parameter_count reparametrize",
@@ -49,6 +47,7 @@ _NAMES = {
     ),
     "_stiefel": "project_kernels_to_stiefel project_to_stiefel stiefel_projection",
     "_trace.queries": "first_layer traced_layout",
+    "_variance_init": "variance_preserving_init",
     "_zero_sums": "center_kernels zero_sum_projection",
 }
 _PACKAGES = ("nnx", "theory")
@@ -70,6 +69,7 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._centered_inputs import centered_inputs as centered_inputs
     from jaxnorm._centered_inputs import refresh_input_means as refresh_input_means
     from jaxnorm._clip import clip_by_layer_norm as clip_by_layer_norm
+    from jaxnorm._data_dependent_init import data_dependent_init as data_dependent_init
     from jaxnorm._describe import describe as describe
     from jaxnorm._findings import Finding as Finding
     from jaxnorm._findings import describe_propagation as describe_propagation
@@ -79,13 +79,6 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._gamma_decay import affine_gamma_decay_strength as affine_gamma_decay_strength
     from jaxnorm._gamma_decay import gamma_decay as gamma_decay
     from jaxnorm._gamma_decay import gamma_decay_strength as gamma_decay_strength
-    from jaxnorm._gamma_decay import (
-        perceptron_gamma_decay_strength as perceptron_gamma_decay_strength,
-    )
-    from jaxnorm._initializers import data_dependent_init as data_dependent_init
-    from jaxnorm._initializers import orthogonal_init as orthogonal_init
-    from jaxnorm._initializers import sphere_init as sphere_init
-    from jaxnorm._initializers import variance_preserving_init as variance_preserving_init
     from jaxnorm._input_means import input_means as input_means
     from jaxnorm._kinds import CenteredWeightNormalized as CenteredWeightNormalized
     from jaxnorm._kinds import LinearlyConstrained as LinearlyConstrained
@@ -115,6 +108,7 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._noise_injection import noise_injection as noise_injection
     from jaxnorm._noise_injection import perturb_scales as perturb_scales
     from jaxnorm._normalizer_free import normalizer_free as normalizer_free
+    from jaxnorm._orthogonal_init import orthogonal_init as orthogonal_init
     from jaxnorm._preactivations import collect_preactivations as collect_preactivations
     from jaxnorm._propagation import propagation as propagation
     from jaxnorm._reparametrize import effective as effective
@@ -142,6 +136,7 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._stiefel import stiefel_projection as stiefel_projection
     from jaxnorm._trace.queries import first_layer as first_layer
     from jaxnorm._trace.queries import traced_layout as traced_layout
+    from jaxnorm._variance_init import variance_preserving_init as variance_preserving_init
     from jaxnorm._zero_sums import center_kernels as center_kernels
     from jaxnorm._zero_sums import zero_sum_projection as zero_sum_projection
 else:

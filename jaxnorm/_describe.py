@@ -17,7 +17,7 @@ Mask = Any
 
 
 class _Row(NamedTuple):
-    """Leaf of the table; ``axes`` are None if it is free, ``decayed`` is None without a mask."""
+    """Leaf of the table; ``axes`` are None if unconstrained, ``decayed`` is None without a mask."""
 
     path: Path
     shape: tuple[int, ...]
@@ -29,10 +29,10 @@ _HEADER = ("leaf", "shape", "fan-in axes", "fan-in", "units", "decayed")
 
 
 def describe(params: PyTree, layout: Layout = flax_layout, *, decayed: Mask = None) -> str:
-    """Table of a tree's leaves: constrained or free, with axes, sizes, and weight decay.
+    """Table of a tree's leaves: constrained or not, with axes, sizes, and weight decay.
 
-    Print the table before a training: it shows a missing kernel, a classifier that should be free,
-    axes that are not those of a unit, and a decay of scales.
+    Print the table before a training: it shows a missing kernel, a classifier that should not be
+    constrained, axes that are not those of a unit, and a decay of scales.
 
     Args:
         params: a tree of parameters, plain or reparametrized, or of their shapes.
@@ -56,9 +56,9 @@ def describe(params: PyTree, layout: Layout = flax_layout, *, decayed: Mask = No
         >>> params = {"dense": {"kernel": jnp.ones((8, 4)), "bias": jnp.ones(4)}}
         >>> print(describe(params))
         leaf          shape   fan-in axes  fan-in  units
-        dense/bias    (4,)    free
+        dense/bias    (4,)    none
         dense/kernel  (8, 4)  (-2,)        8       4
-        constrained: 1 leaf, 32 weights in 4 units; free: 1 leaf, 4 weights.
+        constrained: 1 leaf, 32 weights in 4 units; unconstrained: 1 leaf, 4 weights.
     """
     mask = decayed(params) if callable(decayed) else decayed
     axes = kernel_axes(layout, params, require_some=False)
@@ -80,7 +80,7 @@ def aligned(table: Sequence[Sequence[str]]) -> list[str]:
 def _cells(row: _Row) -> tuple[str, ...]:
     decays = "yes" if row.decayed else "no"
     if row.axes is None:
-        return str(row.path), str(row.shape), "free", "", "", decays
+        return str(row.path), str(row.shape), "none", "", "", decays
     sizes = np.unique(unit_sizes(row, row.axes))
     size = "-".join(map(str, sizes[[0, -1]] if sizes.size > 1 else sizes))
     return str(row.path), str(row.shape), str(row.axes), size, str(_units(row)), decays
@@ -92,12 +92,15 @@ def _units(row: _Row) -> int:
 
 def _totals(rows: list[_Row]) -> str:
     kernels = [row for row in rows if row.axes is not None]
-    free = [row for row in rows if row.axes is None]
+    others = [row for row in rows if row.axes is None]
     decayed = [bool(row.decayed) for row in rows if row.decayed is not None]
-    weights, free_weights = (sum(math.prod(row.shape) for row in part) for part in (kernels, free))
+    weights, other_weights = (
+        sum(math.prod(row.shape) for row in part) for part in (kernels, others)
+    )
     return (
         f"constrained: {_leaves(len(kernels))}, {weights:,} weights in "
-        f"{sum(map(_units, kernels)):,} units; free: {_leaves(len(free))}, {free_weights:,} weights"
+        f"{sum(map(_units, kernels)):,} units; "
+        f"unconstrained: {_leaves(len(others))}, {other_weights:,} weights"
         f"{f'; decayed: {_leaves(sum(decayed))}' if decayed else ''}."
     )
 

@@ -245,9 +245,10 @@ def _findings(
             remedies = ("look for NaN in the inputs", "take smaller weights")
             return [Finding("not finite", name, {}, remedies)]
     hidden = dict([*layers.items()][:-1] or layers.items())
-    found = _in_branches([layers[name] for name in ends]) or _in_size([*hidden.values()])
+    rows = [*hidden.values()]
+    found = _in_branches([layers[name] for name in ends]) or _changed("size", rows, _size)
     found = [*found, *_alike(hidden)] or _fading(hidden, positions, ends)
-    return found or [*_in_gradients(hidden), *_dormant(hidden, is_cut)]
+    return found or [*_changed("gradients", rows, _gradient), *_dormant(hidden, is_cut)]
 
 
 def _in_branches(ends: list[Row]) -> list[Finding]:
@@ -258,12 +259,16 @@ def _in_branches(ends: list[Row]) -> list[Finding]:
     return [Finding("branches", "", values, ("residual_factors",))]
 
 
-def _in_size(rows: list[Row]) -> list[Finding]:
-    change = _change(rows, _size)
+def _changed(kind: Kind, rows: list[Row], size: Callable[[Row], float]) -> list[Finding]:
+    """Finds pre-activations or gradients whose size changes from the first layer to the last."""
+    change = _change(rows, size)
     if 1 / CHANGE < change < CHANGE:
         return []
-    values = {"forward": _per_step(change, rows)}
-    return [Finding("size", "", values, ("variance_preserving_init",))]
+    if kind == "size":
+        values, remedy = {"forward": _per_step(change, rows)}, "variance_preserving_init"
+    else:
+        values, remedy = {"backward": _per_step(1 / change, rows)}, "shaped"
+    return [Finding(kind, "", values, (remedy,))]
 
 
 def _fading(hidden: Layers, positions: dict[str, int], ends: list[str]) -> list[Finding]:
@@ -297,14 +302,6 @@ def _alike(hidden: Layers) -> list[Finding]:
     is_first = name == next(iter(cosines))
     remedies = ("center the inputs",) if is_first else ("linearly_constrain", "shaped")
     return [Finding("alike", name, {"cosine": cosines[name]}, remedies)]
-
-
-def _in_gradients(hidden: Layers) -> list[Finding]:
-    rows = [*hidden.values()]
-    change = _change(rows, _gradient)
-    if 1 / CHANGE < change < CHANGE:
-        return []
-    return [Finding("gradients", "", {"backward": _per_step(1 / change, rows)}, ("shaped",))]
 
 
 def _dormant(hidden: Layers, is_cut: bool) -> list[Finding]:

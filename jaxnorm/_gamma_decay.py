@@ -1,4 +1,4 @@
-"""Gamma decay, and its strength: from curvatures of the loss, or for one rectified layer."""
+"""Gamma decay, and its strength: from curvatures of the loss."""
 
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -213,52 +213,6 @@ def affine_gamma_decay_strength(
     return _curvature_strength(
         mean_loss, zeros, batch_size, excess_kurtosis, nonnegative, key, probes, axis_name
     )
-
-
-def perceptron_gamma_decay_strength(
-    gamma_gradients: Float[Array, "samples units"],
-    preactivations: Float[Array, "samples units"],
-    batch_size: int | float,
-    *,
-    excess_kurtosis: float | Float[Array, " units"] = 0.0,
-    axis_name: Hashable | None = None,
-) -> Float[Array, " units"]:
-    """Zeta = (rho + 2) / (8 M) I(gamma) + 1 / (2 M) mean sigmoid(h), for one layer of ReLU.
-
-    I(gamma) is the mean square of the samples' gradients of the loss with respect to gamma, the
-    empirical Fisher information, in the place of the second derivative; the rectifier is replaced
-    by a softplus. Both hold for a log likelihood whose model is right; `gamma_decay_strength` needs
-    neither, and works at any depth.
-
-    Args:
-        gamma_gradients: dl / dgamma per sample and unit: the gradient with respect to h, times the
-            normalized h.
-        preactivations: h = gamma (w'x - mu) / sigma + beta, with the population's mu and sigma.
-        batch_size: M, the number of samples behind the batch statistics to be imitated.
-        excess_kurtosis: rho of w'x: 0 for a Gaussian, ``kurtosis(h, 0) - 3`` for any other.
-        axis_name: under pmap or shard_map, the mapped axis over which strengths are averaged.
-
-    Returns:
-        One strength per unit, never negative for rho >= -2, in float32 or wider; a constant for
-        differentiation.
-
-    Under jit the samples are the whole batch, however it is sharded; under pmap and shard_map the
-    device's own, averaged with ``axis_name``.
-
-    Example:
-        >>> g, h = jnp.array([[1.0], [-1.0]]), jnp.zeros((2, 1))
-        >>> perceptron_gamma_decay_strength(g, h, 4).tolist()
-        [0.125]
-
-    Source: Luo et al. 2019, Eq. 3 and appendix C.1. Erratum: rho is called the kurtosis there; it
-    is the excess kurtosis, since the variance of sigma_B is (rho + 2) sigma^2 / (4M).
-    """
-    information = jnp.square(promote(gamma_gradients)).mean(0)
-    activity = jax.nn.sigmoid(promote(preactivations)).mean(0)
-    rho = jnp.asarray(excess_kurtosis, information.dtype)
-    strength = (rho + 2) / 8 * information + activity.astype(information.dtype) / 2
-    average = strength if axis_name is None else jax.lax.pmean(strength, axis_name)
-    return jax.lax.stop_gradient(average / batch_size)
 
 
 def _curvature_strength(

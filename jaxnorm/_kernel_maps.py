@@ -5,7 +5,6 @@ of the pre-activations goes through the Q map, and the cosine of two inputs thro
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,21 +17,21 @@ from jaxnorm._quadrature import (
     Moment,
     derivative,
     float64_on_host,
-    normal_density,
+    gaussian_rule,
     plain,
-    unit_rule,
 )
 
 Nodes = Float64[np.ndarray, "... nodes"]
 
-#: The end of the Gaussian's range, and the panels on either side of a kink, each with its nodes.
-LIMIT, PANELS, NODES = 10.0, 32, 16
+#: The largest size of the inputs.
+LIMIT = 10.0
 
 #: The places per unit between which a function is searched for jumps, how often the interval
 #: between two of them is halved, and the part of the largest value that counts as a jump.
 PLACES, HALVINGS, JUMP = 64, 37, 1e-5
 
 
+@float64_on_host()
 def q_map(activation: Activation, q: Any = 1.0) -> Moment:
     """Mean square after an activation, of inputs of the mean square q: Q(q) = E f(sqrt(q) Z)^2.
 
@@ -57,37 +56,9 @@ def q_map(activation: Activation, q: Any = 1.0) -> Moment:
 
     Source: Martens et al. 2021 (arXiv 2110.01765), section 4.1.
     """
-    return _q_derivative(activation, q, lambda z, q: np.ones_like(z))
-
-
-def q_slope(activation: Activation, q: Any = 1.0) -> Moment:
-    """Slope Q'(q) of the Q map: E f(sqrt(q) Z)^2 (Z^2 - 1) / (2 q).
-
-    Arguments, result, errors and sharding are those of `q_map`; f needs no derivative.
-
-    Example:
-        >>> import jax
-        >>> round(q_slope(jax.nn.relu), 6)
-        0.5
-
-    Source: Martens et al. 2021, section 4.1; the form without a derivative is Stein's lemma.
-    """
-    return _q_derivative(activation, q, lambda z, q: (z**2 - 1) / (2 * q))
-
-
-def q_curvature(activation: Activation, q: Any = 1.0) -> Moment:
-    """Curvature Q''(q) of the Q map: E f(sqrt(q) Z)^2 (Z^4 - 6 Z^2 + 3) / (4 q^2).
-
-    Arguments, result, errors and sharding are those of `q_map`; f needs no derivative.
-
-    Example:
-        >>> import jax
-        >>> round(q_curvature(lambda x: x**2), 6)
-        6.0
-
-    Source: Martens et al. 2021, section 4.1; the form without a derivative is Stein's lemma.
-    """
-    return _q_derivative(activation, q, lambda z, q: (z**4 - 6 * z**2 + 3) / (4 * q**2))
+    nodes, weights = gaussian_rule()
+    values = values_at(activation, np.sqrt(np.asarray(q, np.float64)[..., None]) * nodes)
+    return plain((values**2 * weights).sum(-1))
 
 
 def c_map(activation: Activation, c: Any) -> Moment:
@@ -140,34 +111,6 @@ def c_slope(activation: Activation, c: Any = 1.0) -> Moment:
     return _c_derivative(activation, c, 1)
 
 
-def c_curvature(activation: Activation, c: Any = 1.0) -> Moment:
-    """Curvature C''(c) of the C map: E f''(X) f''(Y) / E f(X)^2.
-
-    Arguments, result, errors and sharding are those of `c_map`.
-
-    Raises:
-        ValueError: as `c_map`, and for an activation whose slope jumps, as that of relu: its
-            curvature at c = 1 is infinite.
-
-    Example:
-        >>> import jax
-        >>> round(c_curvature(lambda x: x**2), 6)
-        1.333333
-
-    Source: Zhang et al. 2022 (arXiv 2203.08120), section 4.1.
-    """
-    return _c_derivative(activation, c, 2)
-
-
-def gaussian_rule(kink: Any = 0.0) -> tuple[Nodes, Nodes]:
-    """Returns nodes and weights of E g(Z), Z ~ N(0, 1), for each place of a kink or jump of g."""
-    kink = np.clip(np.asarray(kink, np.float64), -LIMIT, LIMIT)[..., None]
-    below, above = kink + LIMIT, LIMIT - kink
-    places, shares = unit_rule(NODES, PANELS)
-    nodes = np.concatenate([below * places - LIMIT, above * places + kink], -1)
-    return nodes, normal_density(nodes) * np.concatenate([below * shares, above * shares], -1)
-
-
 def values_at(activation: Activation, x: Nodes) -> Nodes:
     """Returns f(x) in float64; called inside the context of the host's float64."""
     column = x[..., None]
@@ -180,14 +123,6 @@ def values_at(activation: Activation, x: Nodes) -> Nodes:
             f"{LIMIT:g}; expected one finite value per input, and no parameter per channel."
         )
     return np.asarray(values[..., 0])
-
-
-@float64_on_host()
-def _q_derivative(activation: Activation, q: Any, factor: Callable[..., Nodes]) -> Moment:
-    q = np.asarray(q, np.float64)[..., None]
-    nodes, weights = gaussian_rule()
-    squares = values_at(activation, np.sqrt(q) * nodes) ** 2
-    return plain((squares * factor(nodes, q) * weights).sum(-1))
 
 
 @float64_on_host()

@@ -1,16 +1,13 @@
-"""Numbers of a training step for a logger: norms, steps, and drift off the constraint."""
-
-from typing import Any
+"""Numbers of a training step: distances from the constraints, norms and relative steps."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._layout import Layout, Setting, broadcast, flax_layout, kernel_rows
-from jaxnorm._node import Axes
 from jaxnorm._numerics import promote, quotient
 from jaxnorm._paths import Path, is_absent, named_entries, named_leaves, named_rows
 from jaxnorm._phases import unit_sum
-from jaxnorm._sphere import Kernel, broadcast_radius, check_settings, squared_norm
+from jaxnorm._sphere import broadcast_radius, check_kernels, check_settings, squared_norm
 
 Scalar = Float[Array, ""]
 
@@ -18,7 +15,11 @@ Scalar = Float[Array, ""]
 def constraint_drift(
     params: PyTree, *, layout: Layout = flax_layout, squared_radius: Setting = 2.0
 ) -> dict[str, Scalar]:
-    """Largest distances of the units from the centered sphere, as a metric to log.
+    """Largest distances of the units from the centered sphere, to assert or to log.
+
+    Rounding alone is 1e-5 in float32; drift that grows step by step means that something changes
+    updates after the projection. For zero-sum kernels only ``sum`` says something, for kernels
+    that nothing constrains both say how far they are from the sphere.
 
     Args:
         params: a tree of parameters.
@@ -43,29 +44,27 @@ def constraint_drift(
         {'squared_norm': 1.25, 'sum': 0.5}
     """
     axes, radii = check_settings(params, layout, squared_radius, centered=False)
-    kernels = [(promote(kernel), *row) for _, kernel, *row in kernel_rows(params, axes, radii)]
-    largest = _largest(
-        [_drifts(wide, squared_norm(wide, fan_in), fan_in, c) for wide, fan_in, c in kernels]
-    )
-    return {"squared_norm": largest["drift_squared_norm"], "sum": largest["drift_sum"]}
+    sums, norms = list[Scalar](), list[Scalar]()
+    for _, kernel, fan_in, c in kernel_rows(params, axes, radii):
+        wide = promote(kernel)
+        off = squared_norm(wide, fan_in) - broadcast_radius(c, wide, fan_in)
+        sums.append(jnp.abs(unit_sum(wide, fan_in)).max(initial=0.0))
+        norms.append(jnp.abs(off).max(initial=0.0))
+    return {"squared_norm": _stacked(norms).max(), "sum": _stacked(sums).max()}
 
 
 def metrics(
-    raw: PyTree,
-    updates: PyTree | None = None,
-    *,
-    layout: Layout = flax_layout,
-    squared_radius: Setting = 2.0,
+    raw: PyTree, updates: PyTree | None = None, *, layout: Layout = flax_layout
 ) -> dict[str, Scalar]:
-    """Flat dict of norms, steps and drift, per kernel and in total, for any logger.
+    """Flat dict of norms and relative steps, per kernel and in total, for any logger.
 
     For each kernel, under its path (``dense/kernel/norm``), and for all together, under ``total``:
 
     - ``norm``: ||w||, and ``total/norm`` that of all floating parameters, ``optax.tree.norm``;
     - ``update_norm``: ||u||, only if ``updates`` are given, and so the next one;
-    - ``relative_update``: ||u|| / ||w||; for a kernel on the sphere the angle by which it turns;
-    - ``drift_sum`` and ``drift_squared_norm``: the largest |1'w| and | ||w||^2 - c | of its units,
-      and in total the largest of all, as `constraint_drift`. Rounding alone is 1e-5 in float32.
+    - ``relative_update``: ||u|| / ||w||; for a kernel on the sphere the angle by which it turns.
+
+    The distance from the constraints is `constraint_drift`.
 
     Under ``optax.MultiSteps`` the updates are zero until the accumulated step lands, and
     ``update_norm`` and ``relative_update`` are then 0 for every kernel: no sign of a kernel that
@@ -75,9 +74,7 @@ def metrics(
         raw: parameters, plain or reparametrized; a node counts with the field that has the kernel's
             shape (v of a `Scaled`; its gamma counts in the total).
         updates: the updates that ``optax.apply_updates`` is to add; ``raw`` is from before.
-        layout: which leaves are kernels, and their fan-in axes.
-        squared_radius: c, a positive number or a pytree prefix of them; for kernels that nothing
-            constrains the two drifts only say how far they are from the sphere.
+        layout: which leaves are kernels.
 
     Returns:
         Scalars by name, float32 (float64 if the parameters are). The relative update of zero
@@ -99,34 +96,28 @@ def metrics(
         dense/kernel/norm 1.41
         dense/kernel/update_norm 0.14
         dense/kernel/relative_update 0.10
-        dense/kernel/drift_sum 0.00
-        dense/kernel/drift_squared_norm 0.00
         total/norm 1.41
         total/update_norm 0.14
         total/relative_update 0.10
-        total/drift_sum 0.00
-        total/drift_squared_norm 0.00
     """
-    axes, radii = check_settings(raw, layout, squared_radius, centered=False)
+    axes = check_kernels(raw, layout, centered=False)
     steps = broadcast(updates, raw, "updates")
     names, squares, moved = _entry_names(raw), list[Scalar](), list[Scalar]()
     rows: dict[str, dict[str, Scalar]] = {}
-    for path, leaf, fan_in, c, step in named_rows(raw, axes, radii, steps, is_leaf=is_absent):
+    for path, leaf, fan_in, step in named_rows(raw, axes, steps, is_leaf=is_absent):
         # A leaf may be a Python number before its first step.
         if is_absent(leaf) or not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             continue
         wide = promote(jnp.asarray(leaf))
-        of_units = jnp.square(wide) if fan_in is None else squared_norm(wide, fan_in)
-        squares.append(of_units.sum())
+        squares.append(jnp.square(wide).sum())
         if updates is not None:
             change = jnp.zeros(()) if is_absent(step) else promote(jnp.asarray(step), wide)
             moved.append(jnp.square(change).sum())
         if fan_in is not None:
             if names[path] in rows:
                 raise ValueError(f"two kernels have the path {names[path]!r}; rename one.")
-            drifts = _drifts(wide, of_units, fan_in, c)
-            rows[names[path]] = _norms(squares[-1:], moved[-1:]) | drifts
-    rows["total"] = _norms(squares, moved) | _largest([*rows.values()])
+            rows[names[path]] = _norms(squares[-1:], moved[-1:])
+    rows["total"] = _norms(squares, moved)
     return {f"{name}/{key}": value for name, row in rows.items() for key, value in row.items()}
 
 
@@ -137,23 +128,6 @@ def _entry_names(raw: PyTree) -> dict[Path, str]:
         for path, entry in named_entries(raw)
         for field, _ in named_leaves(entry)
     }
-
-
-def _drifts(
-    wide: Kernel, squares: Float[Array, "..."], axes: Axes, squared_radius: Any
-) -> dict[str, Scalar]:
-    """Returns the largest |1'w| of all units, and the largest | ||w||^2 - c |."""
-    drift = squares - broadcast_radius(squared_radius, wide, axes)
-    return {
-        "drift_sum": jnp.abs(unit_sum(wide, axes)).max(initial=0.0),
-        "drift_squared_norm": jnp.abs(drift).max(initial=0.0),
-    }
-
-
-def _largest(drifts: list[dict[str, Scalar]]) -> dict[str, Scalar]:
-    """Returns the largest drifts of all kernels."""
-    names = ("drift_sum", "drift_squared_norm")
-    return {name: _stacked([drift[name] for drift in drifts]).max() for name in names}
 
 
 def _norms(squares: list[Scalar], moved: list[Scalar]) -> dict[str, Scalar]:

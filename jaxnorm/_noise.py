@@ -105,9 +105,7 @@ def with_scale_noise(
         >>> f"{y.mean():.2f} {y.std():.2f}"
         '2.00 0.10'
 
-    Source: Ikami et al. 2021, Eq. 7. The paper does not say which numbers share a draw. With one
-    draw per step, convolutional networks stay at chance on photographs; with one draw per sample
-    they do what the paper reports.
+    Source: Ikami et al. 2021, Eq. 7. The paper does not say which numbers share a draw.
     """
     if per not in get_args(Per):
         raise ValueError(f"per is {per!r}; wanted one of {', '.join(map(repr, get_args(Per)))}.")

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PyTree, UInt
 
 from jaxnorm._axes import check_per_unit
 from jaxnorm._checks import check_params, check_seed
-from jaxnorm._draws import device_slice, split_of, whole_shape
+from jaxnorm._draws import device_slice, normal, split_of, whole_shape
 from jaxnorm._kinds import Scaled
 from jaxnorm._layout import Setting, broadcast
 from jaxnorm._mesh import varying_axes
@@ -112,9 +112,9 @@ def noise_injection(
 
     The transformation wraps an optimizer and must be the outermost one that changes updates: the
     parameters between two updates are noisy, so the loss needs no change. Each unit has one draw
-    per update, which all samples share; convolutional networks stay at chance with it on
-    photographs. Use `jaxnorm.with_scale_noise` to train with noise, which draws per sample;
-    `noise_injection` is for comparing the two, and for models that cannot be traced.
+    per update, which all samples share, as the statistics of a minibatch are.
+    `jaxnorm.with_scale_noise` draws per sample; `noise_injection` is for comparing the two, and for
+    models that cannot be traced.
 
     Each update multiplies the gradient by 1 + n_t, which gives the gradient of the clean gamma,
     calls ``inner`` with it and the clean parameters (so weight decay acts on gamma itself), and
@@ -296,11 +296,12 @@ def _factor(
     """Draws 1 + n for a leaf, of which this device may have a slice."""
     mesh_axes = varying_axes(leaf) - varying_axes(key)
     split = split_of(f"the scale {path!r}", leaf, spec, mesh_axes, range(leaf.ndim))
-    shape, dtype = whole_shape(leaf.shape, split), promote(leaf).dtype
-    check_per_unit(sigma, shape, f"the stddev of {path!r}")
-    leaf_key = jax.random.fold_in(key, zlib.crc32(str(path).encode()))
-    factor = 1 + jnp.asarray(sigma, dtype) * jax.random.normal(leaf_key, shape, dtype)
-    return device_slice(factor, leaf.shape, split)
+    dtype, whole = promote(leaf).dtype, whole_shape(leaf.shape, split)
+    check_per_unit(sigma, whole, f"the stddev of {path!r}")
+    sigma = device_slice(jnp.broadcast_to(jnp.asarray(sigma, dtype), whole), leaf.shape, split)
+    numbers = (zlib.crc32(str(path).encode()),)
+    factor: Array = 1 + sigma * normal(key, numbers, leaf.shape, dtype, None, split)
+    return factor
 
 
 def _multiply(tree: PyTree, factors: PyTree) -> PyTree:

@@ -11,7 +11,7 @@ from jaxtyping import PyTree
 
 from jaxnorm._branches import residual_factors, scale_branches
 from jaxnorm._centered_inputs import centered_inputs
-from jaxnorm._initializers import data_dependent_init
+from jaxnorm._data_dependent_init import data_dependent_init
 from jaxnorm._layout import Layout, layout_by
 from jaxnorm._numerics import promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries

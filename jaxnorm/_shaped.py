@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._activations import leaky_moments, leaky_slope
-from jaxnorm._kernel_maps import check_continuous, gaussian_rule, values_at
+from jaxnorm._kernel_maps import check_continuous, values_at
 from jaxnorm._numerics import promote
 from jaxnorm._paths import named_entries
-from jaxnorm._quadrature import Activation, derivative, float64_on_host
+from jaxnorm._quadrature import Activation, derivative, float64_on_host, gaussian_rule
 from jaxnorm._trace.graph import Graph, Sum
 from jaxnorm._trace.interpret import Apply, trace
 from jaxnorm._trace.rules import LINEAR, PRODUCTS, STACKS, SUMS

@@ -25,12 +25,12 @@ def decayed(tree):
 def test_each_leaf_has_a_line_and_each_kind_a_count():
     assert describe(params(), LAYOUT, decayed=decayed).splitlines() == [
         "leaf                    shape          fan-in axes   fan-in  units  decayed",
-        "attention/query/bias    (2, 4)         free                         no",
+        "attention/query/bias    (2, 4)         none                         no",
         "attention/query/kernel  (8, 2, 4)      (-3,)         8       8      yes",
-        "conv/bias               (16,)          free                         no",
+        "conv/bias               (16,)          none                         no",
         "conv/kernel             (3, 3, 4, 16)  (-4, -3, -2)  36      16     yes",
-        "head/kernel             (16, 10)       free                         yes",
-        "constrained: 2 leaves, 640 weights in 24 units; free: 3 leaves, 184 weights; "
+        "head/kernel             (16, 10)       none                         yes",
+        "constrained: 2 leaves, 640 weights in 24 units; unconstrained: 3 leaves, 184 weights; "
         "decayed: 3 leaves.",
     ]
 
@@ -43,20 +43,21 @@ def test_shapes_suffice_and_the_mask_may_be_a_prefix():
     assert describe(shapes, LAYOUT) == describe(params(), LAYOUT)
 
 
-def test_a_node_has_a_constrained_kernel_and_a_free_scale():
+def test_a_node_has_a_constrained_kernel_and_a_scale_that_is_not():
     raw = reparametrize(params(), Scaled, LAYOUT)
     text = describe(raw, exclude("query", layout=LAYOUT))
     assert "decayed" not in text
     lines = {line.split()[0]: line.split("  ") for line in text.splitlines()[1:-1]}
     assert "(-4, -3, -2)" in lines["conv/kernel/kernel"]
-    assert {"free"} <= set(lines["conv/kernel/scale"]) & set(lines["attention/query/kernel/kernel"])
+    assert {"none"} <= set(lines["conv/kernel/scale"]) & set(lines["attention/query/kernel/kernel"])
 
 
 def test_a_layout_may_constrain_nothing():
     text = describe({"w": jnp.ones((3, 2)), "b": None}, decayed=True)
-    assert text.splitlines()[1].split() == ["w", "(3,", "2)", "free", "yes"]
+    assert text.splitlines()[1].split() == ["w", "(3,", "2)", "none", "yes"]
     assert text.endswith(
-        "constrained: 0 leaves, 0 weights in 0 units; free: 1 leaf, 6 weights; decayed: 1 leaf."
+        "constrained: 0 leaves, 0 weights in 0 units; unconstrained: 1 leaf, 6 weights; "
+        "decayed: 1 leaf."
     )
 
 

@@ -17,7 +17,6 @@ from jaxnorm import (
     constrain,
     gamma_decay_strength,
     independent_positions,
-    perceptron_gamma_decay_strength,
     total_variance_constancy,
     variance_constancy_loss,
     with_scale_noise,
@@ -108,7 +107,6 @@ TABLE = (
     ),
     normalized(),
     normalized(ghosts=True),
-    normalized(renormalize=(2.0, 1.5)),
     Row(
         "positions", lambda g, name, x: independent_positions(x, axis_name=name), (IMAGES,), True, 2
     ),
@@ -119,11 +117,6 @@ TABLE = (
         (X,),
     ),
     Row("hessian", strength, (draw(4, ROWS, 3),)),
-    Row(
-        "perceptron",
-        lambda g, a, h, y: perceptron_gamma_decay_strength(h, y, 50, axis_name=a),
-        (draw(6, ROWS, 3), draw(7, ROWS, 3)),
-    ),
     Row("noise", noisy, (KEYS, draw(8, ROWS, 3)), False, 0),
 )
 ROWS_OF_TABLE = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)

@@ -15,7 +15,7 @@ from flax import linen, nnx
 
 import jaxnorm as jn
 from jaxnorm.nnx import BatchNorm, PopulationNorm, ScaleAndBias, Standardization
-from jaxnorm.theory import batch_norm, c_curvature, c_map, c_slope, cwo, lcw, q_map, vcl
+from jaxnorm.theory import batch_norm, c_map, c_slope, cwo, lcw, q_map, vcl
 
 
 class Refusal(NamedTuple):
@@ -79,6 +79,10 @@ def project_radius(squared_radius: Any) -> object:
     return jn.project(PARAMS, squared_radius=squared_radius)
 
 
+def start_on_sphere(squared_radius: Any) -> object:
+    return jn.sphere_projection(squared_radius=squared_radius).init(PARAMS)
+
+
 def project_by(axes: Any) -> object:
     return jn.project({"b": jnp.ones(3), "w": KERNEL}, layout=lambda params: axes)
 
@@ -117,9 +121,9 @@ LINEARLY, PROPAGATE = (
     partial(method, optimizer=SGD) for method in (jn.linearly_constrain, jn.propagate_normalization)
 )
 #: Functions of parameters and a radius that is known before any update.
-WITH_RADIUS = (jn.project, jn.constraint_drift, jn.metrics, STIEFEL, CONSTRAIN)
+WITH_RADIUS = (jn.project, jn.constraint_drift, STIEFEL, CONSTRAIN)
 OF_PARAMS = (
-    *(*WITH_RADIUS, SPHERE, CENTERED, FIXED, LINEARLY, PROPAGATE),
+    *(*WITH_RADIUS, jn.metrics, SPHERE, CENTERED, FIXED, LINEARLY, PROPAGATE),
     partial(jn.reparametrize, into=jn.Scaled),
     partial(jn.map_kernels, jn.center, jn.flax_layout),
 )
@@ -195,11 +199,13 @@ TABLE = (
     *(value("'thin/kernel'|(1, 5)|exclude", f, {"thin": {"kernel": THIN}}) for f in CENTERING),
     *(value("(1, 5)|exclude", node.from_kernel, THIN, -2) for node in CENTERED_KINDS),
     value("(1, 5)|exclude", jn.project_to_sphere, THIN, 0),
-    value("(1, 5)|exclude", jn.sphere_init(), KEY, (1, 5)),
     value("(5, 1)|exclude", cwo.constrained_step, THIN.T, THIN.T, 0.1),
     # Numbers out of their range.
-    *(number("squared_radius", project_radius, x, "'conv/kernel'") for x in (0, *NUMBERS)),
-    *(number("squared_radius", jn.sphere_init, x) for x in (0.0, "2")),
+    *(
+        number("squared_radius", function, x, "'conv/kernel'")
+        for function in (project_radius, start_on_sphere)
+        for x in (0, *NUMBERS)
+    ),
     *(number("stddev", inject_noise, x) for x in NUMBERS),
     *(number("stddev", partial(lcw.variance_gain, jax.nn.relu), x) for x in (0.0, NAN)),
     *(value(f"seed is {x!r}|4294967295", jn.noise_injection, SGD, 1.0, seed=x) for x in SEEDS),
@@ -216,11 +222,7 @@ TABLE = (
         for layer in (BatchNorm, PopulationNorm, Standardization)
         for x in (-1.0, INF)
     ),
-    *(
-        number("epsilon", partial(bound, 3.0, 5), x)
-        for bound in (vcl.variance_ratio_bound, vcl.batch_norm_stability_bound)
-        for x in (0.0, 1.5)
-    ),
+    *(number("epsilon", partial(vcl.variance_ratio_bound, 3.0, 5), x) for x in (0.0, 1.5)),
     value("strengths is nan", jn.gamma_decay, LAYER, np.float32(NAN)),
     kind("strengths is '1'|'bias'", jn.gamma_decay, LAYER, {"kernel": None, "bias": "1"}),
     value("strength|(3,)|(2,)", jn.gamma_decay, SCALES, {"a": jnp.ones(3), "b": 1.0}),
@@ -268,8 +270,6 @@ TABLE = (
     value("axis_name", normalize, groups=2, axis_name="data"),
     value("bool[6]|[6,3]", normalize, mask=jnp.ones(6, bool)),
     kind("mask", normalize, mask=jnp.ones((6, 1))),
-    value("r_max is 0.5|renormalize", normalize, renormalize=(0.5, 1.0)),
-    value("d_max is -1.0|renormalize", normalize, renormalize=(2.0, -1.0)),
     value("use_runing", nnx.view, BatchNorm(3), use_runing_average=True),
     value("refesh", nnx.view, PopulationNorm(3), refesh=True),
     *(
@@ -353,7 +353,7 @@ TABLE = (
     ),
     *(
         kind("'kernel'|complex64|imaginary part|exclude", f, {"kernel": KERNEL.astype("complex64")})
-        for f in (*WITH_RADIUS, SPHERE, CENTERED, FIXED)
+        for f in (*WITH_RADIUS, jn.metrics, SPHERE, CENTERED, FIXED)
     ),
     kind("int32", jn.centered_gradient().update, {"kernel": jnp.ones((3, 2), int)}, None),
     value("updates|conv|dense", jn.metrics, PARAMS, {"dense": LAYER}),
@@ -409,7 +409,7 @@ TABLE = (
     value("c is 1.5|-1 to 1", c_map, jnp.tanh, 1.5),
     value("per channel|shape", q_map, per_channel),
     value("jumps|infinite|leaky_relu", c_slope, jnp.sign),
-    value("jumps|infinite|leaky_relu", c_curvature, jax.nn.selu),
+    value("jumps|infinite|leaky_relu", c_slope, lambda x: x * jnp.sign(x - 1)),
     value("'bn'|'tat' or 'dks'", jn.shaped, jnp.tanh, 5, "bn"),
     value("0.9|0.7359|smaller", jn.shaped, jax.nn.relu, 5),
     value("jumps|leaky_relu", jn.shaped, jax.nn.selu, 5),

@@ -83,7 +83,7 @@ def of_nnx(make: Callable[..., nnx.Module], **sizes: Any) -> Callable[..., Built
         if norm == "none":
             model = jn.nnx.replace_batch_norm(model, x[:1])
         elif norm == "gn":
-            model = jn.nnx.replace_batch_norm(model, with_=group_norm)
+            model = jn.nnx.replace_batch_norm(model, replacement=group_norm)
         apply, params, state = jn.nnx.functionalize(model)
         fast, _, _ = jn.nnx.functionalize(fast_conv.with_products(model))
 

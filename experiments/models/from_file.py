@@ -202,7 +202,7 @@ def _with_norm(
         )
     if norm == "gn":
         exchanged = functools.partial(group_norm_like, rngs=rngs)
-        return jaxnorm.nnx.replace_batch_norm(network, with_=exchanged)
+        return jaxnorm.nnx.replace_batch_norm(network, replacement=exchanged)
     if has_norm and norm is None:
         return jaxnorm.nnx.replace_batch_norm(network, x)
     return network

@@ -8,20 +8,20 @@ from flax import nnx
 
 from experiments.models.dynamic import DynamicErf, DynamicTanh
 from experiments.models.rectifier import StandardizedRectifier
-from jaxnorm.nnx import BatchNorm, PopulationNorm
+from jaxnorm.nnx import BatchNorm, PopulationNorm, Standardization
 
 MakeNorm = Callable[..., nnx.Module]
 
 #: The groups of group normalization, as in the papers.
 GROUPS = 16
 
-#: Options of `jaxnorm.nnx.BatchNorm` by the layer's name. The mean-only kind has no scale, because
+#: Layers that normalize by a minibatch's statistics. The mean-only kind has no scale, because
 #: its weights have one.
-BATCH_NORMS: Mapping[str, Mapping[str, Any]] = {
-    "bn": {},
-    "sl": {"use_scale": False, "use_bias": False},
-    "mean-only-bn": {"use_variance": False, "use_scale": False},
-    "variance-only-bn": {"use_mean": False},
+BATCH_NORMS: Mapping[str, MakeNorm] = {
+    "bn": BatchNorm,
+    "sl": Standardization,
+    "mean-only-bn": partial(BatchNorm, use_variance=False, use_scale=False),
+    "variance-only-bn": partial(BatchNorm, use_mean=False),
 }
 
 
@@ -43,7 +43,7 @@ def as_input(arrays: Any, **_: Any) -> Any:
 
 NORMS: Mapping[str, MakeNorm] = {
     # Running statistics forget a tenth per step, the usual value.
-    **{name: partial(BatchNorm, momentum=0.9, **kind) for name, kind in BATCH_NORMS.items()},
+    **{name: partial(make, momentum=0.9) for name, make in BATCH_NORMS.items()},
     # Statistics over all units of a sample, positions of an image included.
     "ln": partial(nnx.GroupNorm, num_groups=1),
     "gn": group_norm,

@@ -58,11 +58,12 @@ class Graph:
         self.nodes = nodes
         self.sum_at = functools.cache(self._sum_at)
 
-    def ancestors(self, *indices: int, through_kernels: bool = True) -> set[int]:
-        """Returns the nodes that reach any of these, which are included."""
+    def ancestors(self, *indices: int, through_kernels: bool = True, since: int = 0) -> set[int]:
+        """Returns the nodes that reach any of these, which are included, from one node on."""
         visited, stack = set[int](), [*indices]
         while stack:
-            if (index := stack.pop()) not in visited:
+            index = stack.pop()
+            if index >= since and index not in visited:
                 visited.add(index)
                 node = self.nodes[index]
                 stack.extend(node.operands if through_kernels or not node.is_product else ())
@@ -78,7 +79,7 @@ class Graph:
         for index in range(min(sources) + 1, end + 1):
             if not reached.isdisjoint(self.nodes[index].operands):
                 reached.add(index)
-        return (reached & self.ancestors(end)) - {*sources}
+        return (reached & self.ancestors(end, since=min(sources))) - {*sources}
 
     def passes(self, sources: Collection[int], end: int, gates: Collection[int]) -> bool:
         """Returns True if every path from the sources to an end passes one of the gates."""
@@ -144,13 +145,14 @@ class Graph:
     def _sum_of(self, index: int, near: int, far: int, least: int) -> Sum | None:
         """Returns the sum of a stream and a branch at these distances from common sources."""
         before = self.ancestors(near) if least else self.ancestors_in_layer(near)
-        candidates, fits = before & self.ancestors(far), list[int]()
+        candidates, fits = before & self.ancestors(far, since=min(before)), list[int]()
         while candidates and not fits:
             latest = self._latest(candidates)
             real = [x for x in latest if self.nodes[x].is_real]
             fits = [x for x in real if self._fits(x, near, far, least)]
             # A kernel's product may be in both operands: gates, or what is added twice.
-            candidates -= self.ancestors(*latest, through_kernels=bool(least))
+            first = min(candidates)
+            candidates -= self.ancestors(*latest, through_kernels=bool(least), since=first)
         if not fits or self._is_complement(near, far):
             return None
         sources = frozenset(fits)
@@ -168,7 +170,7 @@ class Graph:
         left, latest = set(indices), list[int]()
         while left:
             latest.append(max(left))
-            left -= self.ancestors(latest[-1])
+            left -= self.ancestors(latest[-1], since=min(left))
         return latest
 
     def _fits(self, source: int, near: int, far: int, least: int) -> bool:
@@ -180,7 +182,8 @@ class Graph:
         """Returns True if a product multiplies a shortcut, or a branch with another stream."""
 
         def multiplied(index: int) -> set[float | None]:
-            nodes = [self.nodes[i] for i in self.ancestors(index) & distance.keys()]
+            found = self.ancestors(index, since=min(distance))
+            nodes = [self.nodes[i] for i in found & distance.keys()]
             products = [node.operands for node in nodes if node.primitive in MULTIPLICATIONS]
             factors = [{distance.get(i) for i in operands} for operands in products]
             return set[float | None]().union(*(x for x in factors if len(x) > 1))

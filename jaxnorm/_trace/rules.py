@@ -145,7 +145,7 @@ def joined_axes(equation: Any) -> tuple[int, ...]:
     """Returns the axes of a sum, or the one along which every operand is one entry of a stack."""
     name, params = equation.primitive.name, equation.params
     if name == "reduce_sum":
-        return tuple(params["axes"])
+        return tuple(map(int, params["axes"]))
     if name == "stack":
         return (params["axis"],)
     if name == "concatenate" and equation.outvars[0].aval.shape[params["dimension"]] == len(

@@ -6,7 +6,6 @@ from jaxnorm.nnx._batch_norm import Standardization as Standardization
 from jaxnorm.nnx._edit import FoldedModel as FoldedModel
 from jaxnorm.nnx._edit import fold_batch_norm as fold_batch_norm
 from jaxnorm.nnx._edit import replace_batch_norm as replace_batch_norm
-from jaxnorm.nnx._edit import scale_and_bias as scale_and_bias
 from jaxnorm.nnx._functionalize import Functional as Functional
 from jaxnorm.nnx._functionalize import functionalize as functionalize
 from jaxnorm.nnx._layout import layout as layout

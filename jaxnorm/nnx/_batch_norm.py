@@ -16,8 +16,6 @@ from jaxnorm.nnx._normalize import (
     Pair,
     check_features,
     normalize,
-    renormalization,
-    renormalization_limits,
 )
 
 Values = Float[Array, "..."]
@@ -30,8 +28,8 @@ class BatchNorm(nnx.Module):
     """gamma (x - mu_B) / sqrt(var_B + eps) + beta per unit, with each part as an option.
 
     The layer takes the place of ``nnx.BatchNorm``: arguments of the same name mean the same
-    (``momentum`` is 0.9 here, 0.99 there). Beyond Flax's it has ``use_mean``, ``use_variance``,
-    ``groups`` and ``renormalize``.
+    (``momentum`` is 0.9 here, 0.99 there). Beyond Flax's it has ``use_mean``, ``use_variance``
+    and ``groups``.
 
     With ``use_running_average`` the layer normalizes by its running statistics, and these stay as
     they are; otherwise it normalizes by the batch's, and the running ones follow. ``model.train()``
@@ -62,13 +60,6 @@ class BatchNorm(nnx.Module):
         use_variance: if False, nothing is divided (mean-only).
         groups: the number of contiguous parts of the batch (ghost batches), each normalized with
             its own statistics, whatever the number of devices.
-        renormalize: ``(r_max, d_max)`` of batch renormalization, for small batches or dependent
-            samples: gamma ((x - mu_B) / s_B * r + d) + beta, with r = s_B / s within
-            [1 / r_max, r_max] and d = (mu_B - mu) / s within [-d_max, d_max], where mu and s are
-            the running mean and deviation before this batch. No gradient goes through r and d.
-            Within the limits the result is that of evaluation. The paper begins with (1, 0), batch
-            normalization, and lets the limits grow to (3, 5): ``nnx.view(model, renormalize=(3.0,
-            5.0))``, which compiles anew.
         axis: the axis of the units.
         axis_name: under pmap or shard_map, the mapped axis (or axes) whose batches are pooled.
         use_running_average: True to normalize by the running statistics.
@@ -99,7 +90,7 @@ class BatchNorm(nnx.Module):
         [[-1.0], [1.0]]
 
     Source: Ioffe and Szegedy 2015; Salimans and Kingma 2016 for mean-only, Hoffer et al. 2017 for
-    ghost batches, Ioffe 2017 for renormalization.
+    ghost batches.
     """
 
     def __init__(
@@ -109,7 +100,6 @@ class BatchNorm(nnx.Module):
         use_mean: bool = True,
         use_variance: bool = True,
         groups: int = 1,
-        renormalize: Any = None,
         axis: int = -1,
         axis_name: Hashable | None = None,
         use_running_average: bool = False,
@@ -127,7 +117,7 @@ class BatchNorm(nnx.Module):
         check_number(momentum, FRACTION, "momentum", "0.9 for example")
         check_number(epsilon, NONNEGATIVE, "epsilon", "1e-5 for example")
         self.num_features, self.groups, self.axis_name = num_features, groups, axis_name
-        self.axis, self.dtype, self.renormalize = axis, dtype, renormalization_limits(renormalize)
+        self.axis, self.dtype = axis, dtype
         self.use_mean, self.use_variance = use_mean, use_variance
         self.use_running_average = use_running_average
         self.momentum, self.epsilon = momentum, epsilon
@@ -137,17 +127,14 @@ class BatchNorm(nnx.Module):
         self.mean = nnx.BatchStat(jnp.zeros(shape)) if use_mean else None
         self.var = nnx.BatchStat(jnp.ones(shape)) if use_variance else None
 
-    def set_view(self, use_running_average: bool | None = None, renormalize: Any = None) -> None:
+    def set_view(self, use_running_average: bool | None = None) -> None:
         """Sets what ``nnx.view`` may change.
 
         Args:
             use_running_average: True to normalize by the running statistics.
-            renormalize: the limits of batch renormalization.
         """
         if use_running_average is not None:
             self.use_running_average = use_running_average
-        if renormalize is not None:
-            self.renormalize = renormalization_limits(renormalize)
 
     def __call__(
         self, x: Values, use_running_average: bool | None = None, *, mask: Any = None
@@ -185,12 +172,9 @@ class BatchNorm(nnx.Module):
             moments.mean if self.use_mean else None,
             moments.variance if self.use_variance else None,
         )
-        correction: Pair = (None, None)
-        if self.renormalize is not None:
-            correction = renormalization(batch, self._running(), self.epsilon, self.renormalize)
         if x.size:
             self._update_statistics(moments)
-        return normalize(x, *batch, self.epsilon, *self._affine(), self.groups, correction)
+        return normalize(x, *batch, self.epsilon, *self._affine(), self.groups)
 
     def _update_statistics(self, moments: Moments) -> None:
         """Moves the running statistics of each unit whose new ones are all finite."""

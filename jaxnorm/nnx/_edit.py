@@ -37,23 +37,16 @@ class FoldedModel(NamedTuple):
     remaining: list[ModulePath]
 
 
-def scale_and_bias(batch_norm: Normalization) -> ScaleAndBias:
-    """Affine part of a batch normalization layer, which shares its scale and bias variables.
+def _scale_and_bias(batch_norm: Normalization) -> ScaleAndBias:
+    """Returns the affine part of a batch normalization layer, with the layer's own variables.
 
     Frozen variables (of a subclass of ``nnx.Param``) stay frozen, and variables that several layers
-    share stay shared.
-
-    Raises:
-        ValueError: for a layer of several feature axes, or of a subclass with its own call.
-
-    Example:
-        >>> scale_and_bias(nnx.BatchNorm(3, rngs=nnx.Rngs(0))).bias.shape
-        (3,)
+    share stay shared. Raises ValueError for several feature axes, and for a call of its own.
     """
     if has_own_call(batch_norm) or not isinstance(batch_norm.axis, int):
         raise ValueError(
             f"{type(batch_norm).__name__} has its own __call__, or several axes: its axis is "
-            f"{batch_norm.axis}. Give replace_batch_norm a with_= that makes a layer for it."
+            f"{batch_norm.axis}. Give replace_batch_norm a replacement= that makes a layer for it."
         )
     layer = ScaleAndBias(batch_norm.num_features, axis=batch_norm.axis, dtype=batch_norm.dtype)
     layer.channel_scale, layer.bias = batch_norm.scale, batch_norm.bias
@@ -63,7 +56,7 @@ def scale_and_bias(batch_norm: Normalization) -> ScaleAndBias:
 def replace_batch_norm(
     model: nnx.Module,
     *inputs: Any,
-    with_: Callable[[Normalization], nnx.Module] = scale_and_bias,
+    replacement: Callable[[Normalization], nnx.Module] | None = None,
     **keywords: Any,
 ) -> nnx.Module:
     """Copy of the model in which every BatchNorm layer is a scale and a bias.
@@ -86,8 +79,8 @@ def replace_batch_norm(
     Args:
         model: any NNX model; it is not changed.
         *inputs: the model's inputs, arrays or ``jax.ShapeDtypeStruct``.
-        with_: makes the layer that takes a BatchNorm's place, ``batch_norm -> module``. Any other
-            than the default replaces every BatchNorm.
+        replacement: makes the layer that takes a BatchNorm's place, ``batch_norm -> module``, of
+            every BatchNorm; None for a scale and a bias, where one is needed.
         **keywords: the model's keyword arguments. An argument that tells whether the model trains
             (``train``, ``training``, ``is_training``, ``deterministic``) may be left out; the model
             is traced in both modes whatever its value.
@@ -99,7 +92,7 @@ def replace_batch_norm(
 
     Raises:
         ValueError: if the model has no BatchNorm layer, or one of several axes or of a subclass
-            with its own call (without ``with_``).
+            with its own call (without ``replacement``).
         TypeError: if the model is another library's.
 
     Example:
@@ -114,13 +107,14 @@ def replace_batch_norm(
     """
     copy = clone(model)
     norms = _batch_norms(copy)
-    is_traced = with_ is scale_and_bias and (inputs or keywords)
+    is_traced = replacement is None and (inputs or keywords)
     followed = _carried_by_kernels(copy, norms, inputs, keywords) if is_traced else {}
     modules = _modules_by_kernel(copy)
     for path, layer in followed.items():
         _add_bias(modules[layer.kernel], norms[path])
+    make = replacement or _scale_and_bias
     replacements = {
-        id(norm): Identity(dtype=norm.dtype) if path in followed else with_(norm)
+        id(norm): Identity(dtype=norm.dtype) if path in followed else make(norm)
         for path, norm in norms.items()
     }
     return exchange(copy, replacements)

@@ -1,11 +1,8 @@
 """The papers' closed forms and dynamics, one module per paper; and maps of activations."""
 
-from jaxnorm._kernel_maps import c_curvature as c_curvature
 from jaxnorm._kernel_maps import c_map as c_map
 from jaxnorm._kernel_maps import c_slope as c_slope
-from jaxnorm._kernel_maps import q_curvature as q_curvature
 from jaxnorm._kernel_maps import q_map as q_map
-from jaxnorm._kernel_maps import q_slope as q_slope
 from jaxnorm.theory import batch_norm as batch_norm
 from jaxnorm.theory import cwo as cwo
 from jaxnorm.theory import lcw as lcw

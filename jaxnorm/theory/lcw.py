@@ -13,7 +13,6 @@ from jaxnorm._quadrature import Activation, Moment
 
 __all__ = [
     "activation_shift",
-    "backward_variance",
     "forward_moments",
     "gradient_gain",
     "variance_gain",
@@ -73,29 +72,6 @@ def forward_moments(weight: Weight, mean: Scalar, variance: Scalar) -> tuple[Uni
     return activation_shift(weight, mean), variance * jnp.square(weight).sum(-1)
 
 
-def backward_variance(
-    weight: Float[Array, "units inputs"], variance: Scalar
-) -> Float[Array, " inputs"]:
-    """The variance of the gradient at each input: sigma^2 times the column's squared norm.
-
-    Args:
-        weight: the matrix W of a layer.
-        variance: sigma^2 of the gradient at every unit; its mean is 0 and units are uncorrelated.
-
-    Returns:
-        One value per input; the mean of each of these gradients is 0.
-
-    Differentiable; the same under jit, pmap and shard_map.
-
-    Example:
-        >>> backward_variance(jnp.array([[1.0, 2.0], [1.0, -1.0]]), 3.0).tolist()
-        [6.0, 15.0]
-
-    Source: Kutsuna 2019, Proposition 5.
-    """
-    return variance * jnp.square(weight).sum(0)
-
-
 def variance_gain(activation: Activation, stddev: Scalar = 1.0) -> tuple[Moment, Moment]:
     """Factors of an activation on variances: (Var f(z) / Var z, E f'(z)^2), z ~ N(0, stddev^2).
 
@@ -140,8 +116,9 @@ def gradient_gain(activation: Activation, constrained: bool = True) -> Moment:
 
     The random weights are rescaled so that pre-activations have unit variance, pooled over samples
     and units. With zero-sum weights this is ||w||^2 Var f(z) = 1, and the factor is
-    E f'(z)^2 / Var f(z). With plain weights the means of the units count as well: ||w||^2 E f(z)^2
-    = 1, and the factor E f'(z)^2 / E f(z)^2 is so small that gradients vanish.
+    E f'(z)^2 / Var f(z), the square of `jaxnorm.jacobian_factor`. With plain weights the means of
+    the units count as well: ||w||^2 E f(z)^2 = 1, and the factor E f'(z)^2 / E f(z)^2 is so small
+    that gradients vanish.
 
     Args:
         activation: an elementwise function, as in `jaxnorm.gaussian_moments`.
@@ -162,8 +139,8 @@ def gradient_gain(activation: Activation, constrained: bool = True) -> Moment:
 
     Source: ours; a number for the argument of Kutsuna 2019, section 4.3.
     """
-    forward, backward = variance_gain(activation)
+    factor = jacobian_factor(activation)
     if constrained:
-        return backward / forward
-    mean, _ = gaussian_moments(activation)
-    return backward / (forward + mean * mean)
+        return factor * factor
+    mean, std = gaussian_moments(activation)
+    return factor * factor / (1 + (mean / std) * (mean / std))

@@ -8,14 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm import _numerics
-from jaxnorm._activations import jacobian_factor
-from jaxnorm._quadrature import Activation, Moment
 
 __all__ = [
     "canonical_error",
     "canonical_error_bound",
     "coherence",
-    "expected_jacobian_gram",
 ]
 
 Matrix = Float[Array, "units inputs"]
@@ -97,36 +94,6 @@ def canonical_error_bound(weights: Matrix, sigma: Scalar = 1.0) -> Value:
     squared = jnp.square(weights).sum(-1)
     pairs = _off_diagonal(jnp.outer(squared, squared)).sum()
     return sigma * sigma * coherence(weights) * _numerics.root(pairs)
-
-
-def expected_jacobian_gram(activation: Activation) -> Moment:
-    """The number g in E J J' = g I, for a layer of standardized activations and incoherent units.
-
-    J is the Jacobian of (f(W x) - mean) / std with unit-norm rows and x ~ N(0, I), and
-    g = E f'(Z)^2 / Var f(Z), Z ~ N(0, 1). The diagonal of E J J' is g for any W with unit-norm
-    rows; the other entries are 0 if the rows are orthogonal.
-
-    Args:
-        activation: an elementwise function, as in `jaxnorm.gaussian_moments`.
-
-    Returns:
-        A Python float, the square of `jaxnorm.jacobian_factor`; an array if a parameter of the
-        activation is traced.
-
-    Raises:
-        ValueError: if the activation is constant or has no finite moments.
-
-    Computed while tracing: nothing runs on the devices.
-
-    Example:
-        >>> import jax
-        >>> round(expected_jacobian_gram(jax.nn.relu), 4)
-        1.4669
-
-    Source: Arpit et al. 2016, Eq. 7.
-    """
-    factor = jacobian_factor(activation)
-    return factor * factor
 
 
 def _off_diagonal(matrix: Float[Array, "units units"]) -> Float[Array, "units units"]:

@@ -12,11 +12,9 @@ from jaxtyping import Array, Float
 from jaxnorm import _checks, _numerics
 
 __all__ = [
-    "batch_norm_stability_bound",
     "mixture_kurtosis",
     "sample_variance_variance",
     "separation_threshold",
-    "two_point_minimizer",
     "variance_ratio_bound",
 ]
 
@@ -54,31 +52,6 @@ def sample_variance_variance(fourth_moment: Number, variance: Number, n: int) ->
     fourth, second = jnp.asarray(fourth_moment), jnp.asarray(variance)
     # Not jnp.square(second): the square of an integer may not fit 32 bits.
     return fourth / n - second * (second * ((n - 3) / (n * (n - 1))))
-
-
-def two_point_minimizer(mean: Number, stddev: Number) -> Float[Array, "... 2"]:
-    """The distribution of given variance whose sample variances have the least variance.
-
-    It has the two values mean - stddev and mean + stddev, each with probability 1/2. Its kurtosis
-    is 1, and its sample variances have the variance 2 sigma^4 / (n (n - 1)).
-
-    Args:
-        mean: the mean.
-        stddev: the standard deviation; unlike the variance, it has a finite gradient at 0.
-
-    Returns:
-        The two values, along a new last axis.
-
-    Elementwise: the same under jit, pmap and shard_map.
-
-    Example:
-        >>> two_point_minimizer(1.0, 2.0).tolist()
-        [-1.0, 3.0]
-
-    Source: Littwin and Wolf 2018, Theorem 1.
-    """
-    centre, half = jnp.asarray(mean), jnp.asarray(stddev)
-    return jnp.stack(jnp.broadcast_arrays(centre - half, centre + half), -1)
 
 
 def mixture_kurtosis(p: Number, between: Number, within: Number) -> Values:
@@ -162,39 +135,6 @@ def variance_ratio_bound(kurtosis: Number, n: int, epsilon: Number) -> tuple[Val
     _checks.check_number(epsilon, _checks.INSIDE_UNIT, "epsilon", "0.5 for example")
     e = jnp.asarray(epsilon)
     return 4 * jnp.square(e / (1 - e)), jnp.square(_least_probability(kurtosis, n, e))
-
-
-def batch_norm_stability_bound(
-    kurtosis: Number, n: int, epsilon: Number
-) -> tuple[Values, Values, Values]:
-    """An interval for sigma over its estimate on a minibatch of batch normalization.
-
-    P[1 / sqrt(1 + e) <= sigma / sigma_s <= 1 / sqrt(1 - e)] >= max(0, 1 - V / e^2), with V as in
-    `variance_ratio_bound`: the lower the kurtosis, the more stable.
-
-    Args:
-        kurtosis: of the pre-activations.
-        n: the size of the minibatch, at least 2.
-        epsilon: e, between 0 and 1.
-
-    Returns:
-        (lower end, upper end, least probability), each an array.
-
-    Raises:
-        ValueError: for n below 2, and for e outside (0, 1).
-
-    Elementwise: the same under jit, pmap and shard_map.
-
-    Example:
-        >>> low, high, probability = batch_norm_stability_bound(3.0, 129, 0.5)
-        >>> round(float(low), 4), round(float(high), 4), round(float(probability), 4)
-        (0.8165, 1.4142, 0.9375)
-
-    Source: Littwin and Wolf 2018, Eq. 20, with the probability clipped at 0.
-    """
-    _checks.check_number(epsilon, _checks.INSIDE_UNIT, "epsilon", "0.5 for example")
-    e = jnp.asarray(epsilon)
-    return 1 / jnp.sqrt(1 + e), 1 / jnp.sqrt(1 - e), _least_probability(kurtosis, n, e)
 
 
 def _least_probability(kurtosis: Number, n: int, epsilon: Values) -> Values:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxnorm.theory import c_curvature, c_map, c_slope, q_curvature, q_map, q_slope
+from jaxnorm.theory import c_map, c_slope, q_map
 
 COSINES = np.array([-0.7, 0.0, 0.9, 0.999, 1.0])
 
@@ -39,13 +39,9 @@ def test_maps_of_a_polynomial_by_its_hermite_coefficients():
 
     np.testing.assert_allclose(c_map(f, COSINES), polynomial(COSINES), atol=1e-11)
     np.testing.assert_allclose(c_slope(f, COSINES), polynomial.deriv()(COSINES), atol=1e-11)
-    np.testing.assert_allclose(c_curvature(f, COSINES), polynomial.deriv(2)(COSINES), atol=1e-10)
     # E (q^1.5 z^3 - q^0.5 z + 2)^2 = 15 q^3 - 6 q^2 + q + 4.
     moments, q = np.polynomial.Polynomial([4, 1, -6, 15]), np.array([0.5, 1.0, 2.0])
-    for function, expected in zip(
-        (q_map, q_slope, q_curvature), (moments, moments.deriv(), moments.deriv(2)), strict=True
-    ):
-        np.testing.assert_allclose(function(f, q), expected(q), rtol=1e-10)
+    np.testing.assert_allclose(q_map(f, q), moments(q), rtol=1e-10)
 
 
 def test_c_map_of_tanh_by_monte_carlo():
@@ -58,16 +54,10 @@ def test_c_map_of_tanh_by_monte_carlo():
         assert abs(c_map(jnp.tanh, c) - expected) < 4 * error
 
 
-def test_slopes_are_differences_of_the_maps():
+def test_a_slope_is_a_difference_of_the_map():
     step = 1e-4
     ends = c_map(jax.nn.gelu, np.array([0.5 - step, 0.5 + step]))
     assert c_slope(jax.nn.gelu, 0.5) == pytest.approx(np.diff(ends)[0] / (2 * step), abs=1e-7)
-    ends = c_slope(jax.nn.gelu, np.array([0.5 - step, 0.5 + step]))
-    assert c_curvature(jax.nn.gelu, 0.5) == pytest.approx(np.diff(ends)[0] / (2 * step), abs=1e-6)
-    # Q'(1) = E f f' Z.
-    z = np.random.default_rng(0).normal(size=400_000)
-    samples = np.tanh(z) * (1 - np.tanh(z) ** 2) * z
-    assert abs(q_slope(jnp.tanh) - samples.mean()) < 4 * samples.std() / len(z) ** 0.5
 
 
 def test_maps_are_floats_also_in_a_trace():

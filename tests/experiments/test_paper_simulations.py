@@ -16,9 +16,9 @@ from experiments.papers.normprop.depth import Settings, propagated_chain
 from experiments.papers.normprop.jacobian import jacobian_grams, unit_rows
 from experiments.papers.vcl import fig2
 from experiments.papers.vcl.modes import LEVEL, critical_dip, multimodal
+from jaxnorm import jacobian_factor
 from jaxnorm.theory.batch_norm import generalization_error, solve_order_parameters
 from jaxnorm.theory.lcw import gradient_gain
-from jaxnorm.theory.normprop import expected_jacobian_gram
 from jaxnorm.theory.vcl import mixture_kurtosis
 
 # Luo et al.: one unit.
@@ -170,7 +170,7 @@ def test_the_jacobians_gram_has_the_diagonal_of_theory_and_arcsines_beside():
     got = np.asarray(jacobian_grams(jax.random.key(2), weights, jax.nn.relu, 20_000))
     r = np.clip(np.asarray(weights @ weights.T, np.float64), -1, 1)
     both = 0.25 + np.arcsin(r) / (2 * np.pi)
-    wanted = 2 * expected_jacobian_gram(jax.nn.relu) * both * r
+    wanted = 2 * jacobian_factor(jax.nn.relu) ** 2 * both * r
     # A mean of values between 0 and 2.93 has a standard error of at most 0.0104.
     np.testing.assert_allclose(got, wanted, atol=0.045)
 

@@ -12,7 +12,6 @@ from jax.sharding import PartitionSpec as P
 from jaxnorm import (
     gamma_decay,
     gamma_decay_strength,
-    perceptron_gamma_decay_strength,
 )
 from tests.draws import draw
 from tests.losses.nets import M, Net, assert_unbiased, normalize
@@ -118,16 +117,6 @@ def test_devices_have_different_signs() -> None:
     alone, together = jax.jit(strengths)(keys, u), jax.jit(mapped)(keys, jnp.tile(u, (4, 1)))
     # The variance of a thousand draws is right to 5 percent, or less with heavy tails.
     np.testing.assert_allclose(together.var(0) / alone.var(0), 0.25, atol=0.06)
-
-
-def test_strength_of_a_perceptron_is_equation_3() -> None:
-    gradients, h = draw(13, 40, 3), draw(14, 40, 3)
-    rho = jnp.asarray([0.0, 1.0, -1.0])
-    wide = [np.asarray(x, np.float64) for x in (gradients, h, rho)]
-    activity = (1 / (1 + np.exp(-wide[1]))).mean(0)
-    expected = (wide[2] + 2) / (8 * M) * (wide[0] ** 2).mean(0) + activity / (2 * M)
-    strength = perceptron_gamma_decay_strength(gradients, h, M, excess_kurtosis=rho)
-    np.testing.assert_allclose(strength, expected, rtol=1e-6)
 
 
 def test_gamma_decay_is_the_weighted_sum_of_squares() -> None:

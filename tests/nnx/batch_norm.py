@@ -26,7 +26,6 @@ class Case(NamedTuple):
     groups: int = 1
     use_scale: bool = True
     use_bias: bool = True
-    renormalize: tuple[float, float] | None = None
     masked: bool = False
     shape: tuple[int, ...] = (ROWS, WIDTH)
 
@@ -61,13 +60,6 @@ CASES = {
         for groups in (1, 4)
         for shape in ((ROWS, WIDTH), IMAGES)
     },
-    **{
-        f"{half}, {groups} groups, renormalized": Case(
-            **options, groups=groups, renormalize=(2.0, 1.5)
-        )
-        for half, options in HALVES.items()
-        for groups in (1, 2)
-    },
     "no scale": Case(use_scale=False),
     "no bias": Case(use_bias=False),
     "neither": Case(use_scale=False, use_bias=False),
@@ -101,19 +93,8 @@ def affine(case: Case) -> tuple[Any, Any]:
     return SCALE if case.use_scale else np.ones(WIDTH), BIAS if case.use_bias else np.zeros(WIDTH)
 
 
-def corrections(case: Case, mean: Any, variance: Any) -> tuple[Any, Any]:
-    """Returns r and d of batch renormalization, from their definitions."""
-    if case.renormalize is None:
-        return np.ones(WIDTH), np.zeros(WIDTH)
-    r_max, d_max = case.renormalize
-    s = np.sqrt(VARIANCE + EPSILON) if case.use_variance else np.ones(WIDTH)
-    r = np.sqrt(variance + EPSILON) / s if case.use_variance else np.ones(WIDTH)
-    d = (mean - MEAN) / s if case.use_mean else np.zeros(WIDTH)
-    return np.clip(r, 1 / r_max, r_max), np.clip(d, -d_max, d_max)
-
-
 def in_numpy(case: Case, x: Any, cotangent: Any) -> Result:
-    """With u = x - m, s = sqrt(var + eps), g = cotangent gamma r over the N values of the mask:
+    """With u = x - m, s = sqrt(var + eps), g = cotangent gamma over the N values of the mask:
 
     the gradient by x is g / s - (mean g / s + (x - mu) mean(g u) / s^3), the latter in the mask.
     """
@@ -125,15 +106,14 @@ def in_numpy(case: Case, x: Any, cotangent: Any) -> Result:
     for a, back, mask in zip(*flat, masks, strict=True):
         counted = a[mask] if mask.any() else np.zeros((1, WIDTH))
         mean, variance, size = counted.mean(0), counted.var(0), max(mask.sum(), 1)
-        r, d = corrections(case, mean, variance)
         u = a - mean if case.use_mean else a
         s = np.sqrt(variance + EPSILON) if case.use_variance else np.ones(WIDTH)
-        g = back * scale * r
+        g = back * scale
         through = g.sum(0) / size / s if case.use_mean else 0
         if case.use_variance:
             through = through + (a - mean) * (g * u).sum(0) / size / s**3
         by_x = g / s - np.where(mask[:, None], through, 0)
-        x_hat = u / s * r + d
+        x_hat = u / s
         sizes.append(mask.sum())
         parts.append((scale * x_hat + bias, by_x, (back * x_hat).sum(0), back.sum(0)))
         parts[-1] += (mean, variance)

@@ -23,7 +23,6 @@ from tests.nnx.batch_norm import (
     WIDTH,
     Case,
     affine,
-    corrections,
     in_numpy,
     normal,
     with_values,
@@ -180,23 +179,6 @@ def test_masked_values_may_be_infinite_or_nan(bad: float, train: bool) -> None:
     (value, after), gradients = results(params, x)
     assert not np.asarray(gradients[1])[~mask].any()
     assert_equal(((value, after), gradients), results(params, jnp.where(mask, x, 0)))
-
-
-def test_the_limits_of_renormalization_are_reached_above_below_and_not_at_all() -> None:
-    """Otherwise the table would not show them. (1, 0) is batch normalization."""
-    case = CASES["full, 1 groups, renormalized"]
-    x = np.float64(case.activations())
-    r, d = corrections(case, x.mean(0), x.var(0))
-    assert {0.5, 2.0} < set(r)
-    assert {-1.5, 1.5} < set(d)
-    back = cotangent(case)
-    plain = trained(FULL.layer(), case.activations(), back)
-    assert_close(trained(FULL.layer(renormalize=(1.0, 0.0)), case.activations(), back), plain)
-    view = nnx.view(FULL.layer(), renormalize=(2.0, 1.5))
-    assert_close(trained(view, x.astype(np.float32), back), in_numpy(case, x, back))
-    far = FULL.layer(renormalize=(1e3, 1e3))(case.activations())
-    running = FULL.layer(use_running_average=True)(case.activations())
-    np.testing.assert_allclose(far, running, rtol=2e-5, atol=2e-5)
 
 
 def test_running_statistics_are_no_parameters_and_have_no_gradient() -> None:

@@ -218,9 +218,9 @@ def test_a_subclass_with_its_own_call_needs_its_own_replacement(with_inputs: boo
     folded, remaining = fold_batch_norm(model, x)
     assert remaining == [("layers", 1)]
     np.testing.assert_allclose(folded(x), evaluated(model, x), **FLOAT32)
-    with pytest.raises(ValueError, match=r"Activated.*with_="):
+    with pytest.raises(ValueError, match=r"Activated.*replacement="):
         replace_batch_norm(model, *inputs)
-    replaced = replace_batch_norm(model, *inputs, with_=lambda norm: nnx.Dropout(0.0))
+    replaced = replace_batch_norm(model, *inputs, replacement=lambda norm: nnx.Dropout(0.0))
     assert {kinds(replaced)[f"layers/{place}"] for place in (1, 3)} == {"Dropout"}
 
 
@@ -262,7 +262,7 @@ def test_models_without_a_replaceable_layer_are_refused() -> None:
     rngs, x = nnx.Rngs(0), jnp.ones((2, 8))
     model = nnx.Sequential(dense(rngs), norm(rngs))
     model.layers[1].axis = (-2, -1)
-    with pytest.raises(ValueError, match=r"\(-2, -1\).*with_="):
+    with pytest.raises(ValueError, match=r"\(-2, -1\).*replacement="):
         replace_batch_norm(model)
     for edit in (replace_batch_norm, fold_batch_norm):
         with pytest.raises(ValueError, match="Linear"):

@@ -83,7 +83,6 @@ def test_drift_of_nodes(row: Row, case: str) -> None:
     drift = constraint_drift(params)
     sums = matrix.sum(1)
     assert_near(drift["sum"], np.abs(sums).max(), FLOAT32)
-    assert float(metrics(params)["total/drift_sum"]) == float(drift["sum"])
     norms = np.abs((matrix**2).sum(1) - 2)
     assert_near(drift["squared_norm"], norms.max(), {"rtol": 5e-6, "atol": 2e-5})
 

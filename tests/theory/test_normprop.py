@@ -93,8 +93,8 @@ def test_the_gram_of_the_jacobian_matches_samples(activation: Any) -> None:
     jacobian = jax.jit(jax.vmap(jax.jacobian(layer)))(x)
     grams = np.einsum("sui,svi->suv", jacobian, jacobian)
     error = grams.std(0) / np.sqrt(len(x)) + 1e-6
-    expected = normprop.expected_jacobian_gram(activation) * np.eye(UNITS)
+    expected = jaxnorm.jacobian_factor(activation) ** 2 * np.eye(UNITS)
     # 25 entries within 4.5 standard errors each: it fails by chance once in 6000 draws.
     assert (np.abs(grams.mean(0) - expected) < 4.5 * error).all()
     if activation is jax.nn.relu:
-        assert normprop.expected_jacobian_gram(activation) == pytest.approx(1.4669, abs=5e-5)
+        assert jaxnorm.jacobian_factor(activation) ** 2 == pytest.approx(1.4669, abs=5e-5)

@@ -98,7 +98,7 @@ def test_each_phase_has_zero_sums_and_its_norm(
 def test_a_sphere_makes_equal_variances_in_every_phase() -> None:
     apply, params = network(2, "SAME", False), kernel(3, False)
     axes = jn.traced_layout(apply, params, IMAGES)(params)["w"]
-    w = jn.sphere_init(fan_in_axes=axes)(jax.random.key(0), (3, 3, 3, 4))
+    w = jn.project_to_sphere(jax.random.normal(jax.random.key(0), (3, 3, 3, 4)), axes)
     y = inner(apply({"w": w}, jnp.asarray(normal(2, 200, 12, 12, 3), jnp.float32)), 3)
     variances = [float(y[:, i::2, j::2].var()) for i in (0, 1) for j in (0, 1)]
     np.testing.assert_allclose(variances, 2, rtol=0.1)

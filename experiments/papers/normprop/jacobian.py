@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from experiments.analysis.picture import COLOURS, draw_lines, new_figure
 from experiments.papers.item import Context, Item, Preset, Report
 from experiments.papers.measured import compared, measured_report, near
-from jaxnorm import standardized
-from jaxnorm.theory.normprop import expected_jacobian_gram
+from jaxnorm import jacobian_factor, standardized
 
 ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {
     "relu": jax.nn.relu,
@@ -39,7 +38,7 @@ def run(settings: Settings, context: Context) -> Report:
     for name, activation in ACTIVATIONS.items():
         gram = np.asarray(jacobian_grams(gram_key, weights, activation, settings.samples))
         diagonals[name] = float(np.diag(gram).mean())
-        theory[name] = float(expected_jacobian_gram(activation))
+        theory[name] = float(jacobian_factor(activation)) ** 2
         findings.append(
             near(f"mean diagonal of E J J', {name}", diagonals[name], theory[name], 0.02)
         )

@@ -14,13 +14,11 @@ Reference: Luo et al. 2019, Towards understanding regularization in batch normal
 """
 
 from jaxnorm.theory.batch_norm._dynamics import OrderParameters as OrderParameters
-from jaxnorm.theory.batch_norm._dynamics import effective_learning_rate as effective_learning_rate
 from jaxnorm.theory.batch_norm._dynamics import fixed_point as fixed_point
 from jaxnorm.theory.batch_norm._dynamics import integrals as integrals
 from jaxnorm.theory.batch_norm._dynamics import max_learning_rate as max_learning_rate
 from jaxnorm.theory.batch_norm._dynamics import order_parameter_flow as order_parameter_flow
 from jaxnorm.theory.batch_norm._dynamics import solve_order_parameters as solve_order_parameters
-from jaxnorm.theory.batch_norm._dynamics import stability_eigenvalues as stability_eigenvalues
 from jaxnorm.theory.batch_norm._regularization import generalization_error as generalization_error
 from jaxnorm.theory.batch_norm._regularization import linear_gamma_decay as linear_gamma_decay
 

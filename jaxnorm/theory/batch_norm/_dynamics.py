@@ -237,14 +237,15 @@ def fixed_point(kind: str, decay: Numbers = 0.0, length: Numbers = 1.0) -> Order
 def max_learning_rate(kind: str, decay: Numbers = 0.0) -> Values:
     """The effective learning rate below which R = 1 is stable: 2 + 4 zeta for `bn`, else 2.
 
-    It is (d(gamma0 I3 - I1) / (gamma0 dR) - zeta gamma0) / (dI2 / (2 dR)) at the fixed point.
+    It is (d(gamma0 I3 - I1) / (gamma0 dR) - zeta gamma0) / (dI2 / (2 dR)) at the fixed point. The
+    effective rate is eta gamma0 / L^2 for `bn`, eta / L^2 for `wn` and eta for `sgd`.
 
     Args:
         kind: `bn`, `wn` or `sgd`.
         decay: zeta; only `bn` depends on it.
 
     Returns:
-        The bound on `effective_learning_rate`, of the shape of the decay.
+        The bound, of the shape of the decay.
 
     Raises:
         ValueError: for another kind.
@@ -259,79 +260,6 @@ def max_learning_rate(kind: str, decay: Numbers = 0.0) -> Values:
     (zeta,) = arrays(decay)
     two = jnp.full_like(zeta, 2)
     return of_kind(kind, {"bn": 2 + 4 * zeta, "wn": two, "sgd": two})
-
-
-def effective_learning_rate(
-    kind: str, learning_rate: Numbers, decay: Numbers = 0.0, length: Numbers = 1.0
-) -> Values:
-    """The learning rate at which R moves: eta gamma0 / L^2 for `bn`, eta / L^2 for `wn`, else eta.
-
-    Args:
-        kind: `bn`, `wn` or `sgd`.
-        learning_rate: eta.
-        decay: zeta; only `bn` depends on it.
-        length: L; `sgd` does not depend on it.
-
-    Returns:
-        The effective learning rate, to be compared with `max_learning_rate`.
-
-    Raises:
-        ValueError: for another kind.
-
-    Example:
-        >>> float(effective_learning_rate("bn", 1.0, decay=0.5, length=2.0))
-        0.125
-
-    Source: Luo et al. 2019, Table 1.
-    """
-    eta, zeta, size = arrays(learning_rate, decay, length)
-    speed = eta / jnp.square(size)
-    gamma = fixed_point("bn", zeta).gamma
-    return of_kind(kind, {"bn": speed * gamma, "wn": speed, "sgd": eta})
-
-
-def stability_eigenvalues(
-    kind: str, learning_rate: Numbers, decay: Numbers = 0.0, length: Numbers = 1.0
-) -> OrderParameters:
-    """The eigenvalues of the dynamics' Jacobian at the fixed point; negative ones are stable.
-
-    ::
-
-        lambda_gamma = -eta (zeta + 1/2)
-        lambda_R = -(eta gamma0^2 / (2 L^2)) (eta_max - eta_eff)
-        lambda_L = 0
-
-    with zeta = 0 for `wn`. Plain SGD has one length, gamma = L, and both eigenvalues are -eta/2. As
-    in the paper, I2 counts as 0 at the fixed point; for `bn` this leaves -eta^2 gamma0^2 I2 /
-    (2 L^4), I2 = (1 - gamma0)^2 / 2, out of lambda_R.
-
-    Args:
-        kind: `bn`, `wn` or `sgd`.
-        learning_rate: eta.
-        decay: zeta; only `bn` depends on it.
-        length: L at the fixed point; 1 for `sgd`.
-
-    Returns:
-        One eigenvalue for each order parameter.
-
-    Raises:
-        ValueError: for another kind.
-
-    Example:
-        >>> rates = stability_eigenvalues("sgd", learning_rate=3.0)
-        >>> float(rates.gamma), float(rates.R)  # the length converges, the direction does not
-        (-1.5, 1.5)
-
-    Source: Luo et al. 2019, Proposition 2, whose dI2/dR is -gamma0. Errata: its lambda_Q is printed
-    with zeta Q0 for 2 zeta, and as -zeta - 1/2, without eta, in Appendix C.6.
-    """
-    eta, zeta, size = arrays(learning_rate, decay, length)
-    gamma, _, size = fixed_point(kind, zeta if kind == "bn" else jnp.zeros_like(zeta), size)
-    margin = max_learning_rate(kind, zeta) - effective_learning_rate(kind, eta, zeta, size)
-    of_gamma = -eta / (2 * gamma)  # 1 / (2 gamma0) is zeta + 1/2
-    of_cosine = -eta * jnp.square(gamma / size) * margin / 2
-    of_length = of_gamma if kind == "sgd" else jnp.zeros_like(of_cosine)
-    return OrderParameters(of_gamma, of_cosine, of_length)
 
 
 def arrays(*numbers: Numbers) -> list[Values]:
