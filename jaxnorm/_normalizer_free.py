@@ -11,6 +11,7 @@ from jaxtyping import PyTree
 
 from jaxnorm._branches import residual_factors, scale_branches
 from jaxnorm._centered_inputs import centered_inputs
+from jaxnorm._checks import warn
 from jaxnorm._data_dependent_init import data_dependent_init
 from jaxnorm._layout import Layout, layout_by
 from jaxnorm._numerics import promote
@@ -53,8 +54,9 @@ def normalizer_free(
     Args:
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters,
             without batch normalization and with biases in its layers; for NNX ``lambda params, x:
-            functional.apply(params, state, x, train=True)[0]`` of a model that `replace_batch_norm`
-            returned.
+            functional.apply(params, state, x, train=False)[0]`` of a model that
+            `replace_batch_norm` returned. Without dropout and stochastic depth, which belong into
+            the loss alone.
         params: its random parameters, plain.
         optimizer: any optax transformation, clipping, momentum and weight decay included.
         *inputs: a minibatch of some hundred rows, and the remaining arguments of ``apply``.
@@ -77,6 +79,9 @@ def normalizer_free(
         ValueError: if every kernel makes a result, as `traced_layout` for parameters that are not
             understood, as `residual_factors` for branches that no factor scales, for an expression
             that matches no kernel, and for pre-activations that are not finite.
+
+    Warns:
+        UserWarning: if no hidden layer has a bias, which batch normalization brought along.
 
     Call it once, before parameters are replicated or sharded. Under jit, pmap and shard_map the
     optimizer does the same on every device, with no collective.
@@ -104,6 +109,7 @@ def normalizer_free(
             "there is no hidden layer to take batch normalization out of. Pass heads=() if they "
             "are hidden layers of a larger network."
         )
+    _warn_of_no_biases(roles)
     constrained = _layout_of(roles, roles.zero_sums if zero_sums else set())
     some = zero_sums and bool(roles.zero_sums)
     raw = center_kernels(params, layout=constrained) if some else params
@@ -120,6 +126,16 @@ def normalizer_free(
         layout = _layout_of(roles, roles.centered)
         optimizer = centered_inputs(optimizer, apply, raw, *inputs, layout=layout, free=free)
     return raw, optimizer
+
+
+def _warn_of_no_biases(roles: Roles) -> None:
+    """Warns of a network whose layers were written for batch normalization, without a bias."""
+    if roles.fitted and not roles.fitted & roles.centered:
+        warn(
+            f"none of the hidden kernels {listed(sorted(roles.fitted))} has a bias of its own, so "
+            "no unit can start with mean 0, and no inputs are centered. Batch normalization had a "
+            "bias per channel: write use_bias=True in the layers that it followed."
+        )
 
 
 def _layout_of(roles: Roles, paths: set[Path]) -> Layout:

@@ -61,10 +61,11 @@ def describe_roles(
         free: as in `normalizer_free`.
 
     Returns:
-        Lines of text, one per kernel: whether it makes a result (``head``) or a gate, whether its
-        units keep zero sum, the standard deviation at which its units start (``random`` for those
-        that are not fitted), and whether its inputs are centered. Skips that are concatenated
-        need nothing: the kernel that reads them is fitted to what it reads.
+        Lines of text, one per kernel in the order of execution: whether it makes a result
+        (``head``) or a gate, whether its units keep zero sum, the standard deviation at which its
+        units start (``random`` for those that are not fitted), and whether its inputs are centered.
+        Skips that are concatenated need nothing: the kernel that reads them is fitted to what it
+        reads.
 
     Raises:
         ValueError: as `normalizer_free`.
@@ -81,9 +82,9 @@ def describe_roles(
         ...     return dense("head", x + dense("block", jnp.tanh(x)))
         >>> print(describe_roles(apply, params, jnp.ones((2, 4))))
         kernel        role    zero sums  start   centered inputs
+        stem/kernel   hidden  yes        1       yes
         block/kernel  hidden  yes        1       yes
         head/kernel   head    no         random  yes
-        stem/kernel   hidden  yes        1       yes
     """
     roles = roles_of(apply, params, inputs, heads, free)
     factors = dict(named_entries(residual_factors(apply, params, *inputs, free=free)))
@@ -110,8 +111,10 @@ def roles_of(
 ) -> Roles:
     """Returns the roles of the kernels of a model, read off its program."""
     shapes = plain_shapes(params)
-    fan_in = kernels_by_path(traced_layout(apply, shapes, *inputs, free=free), shapes)
-    program = trace(apply, shapes, inputs, fan_in, free, nodes=True)
+    axes = kernels_by_path(traced_layout(apply, shapes, *inputs, free=free), shapes)
+    program = trace(apply, shapes, inputs, axes, free, nodes=True)
+    executed = (layer.product.form.path for layer in program.layers.values())
+    fan_in = {path: axes[path] for path in dict.fromkeys([*executed, *axes]) if path in axes}
     last = kernels_of_heads(program) if heads is None else _matching(heads, fan_in)
     hidden, inside = fan_in.keys() - last, kernels_of_gates(program)
     fitted = {path for path in measurable_kernels(program) if path in hidden - inside}

@@ -257,6 +257,27 @@ def test_the_table_says_what_is_done() -> None:
     assert rows["project/kernel"] == ["hidden", "yes", "1", "yes"]
 
 
+def test_the_table_is_in_the_order_of_execution() -> None:
+    names = [f"layer{index}" for index in range(12)]
+    params = dict.fromkeys(names, THREE["a"])
+
+    def chain(p: Any, x: Any) -> Any:
+        for name in reversed(names):
+            x = jax.nn.relu(dense(p[name], x))
+        return x
+
+    lines = describe_roles(chain, params, jnp.ones((4, 4))).splitlines()[1:]
+    assert [line.split("/")[0] for line in lines] == names[::-1]
+
+
+def test_layers_that_were_written_for_batch_normalization_are_warned_of() -> None:
+    """Layers without any bias in front of the classifier."""
+    bare = lambda p, x: dense(p["head"], jax.nn.relu(x @ p["a"]["kernel"]))  # noqa: E731
+    params = {"a": {"kernel": THREE["a"]["kernel"]}, "head": THREE["b"]}
+    with pytest.warns(UserWarning, match=r"a/kernel.*no unit can start.*use_bias=True"):
+        normalizer_free(bare, params, optax.sgd(0.1), draw(1, 8, 4))
+
+
 def test_errors_teach() -> None:
     single = lambda p, x: dense(p["a"], x)  # noqa: E731
     x = jnp.ones((4, 4))

@@ -28,9 +28,9 @@ def warn_of_batch_normalization(
     if kernels := normalized_over_samples(with_nodes(program, free=free), traced, inputs):
         warn(
             "the model still has batch normalization: it subtracts a mean over the rows, or "
-            f"divides by their deviation, after the kernels {listed(kernels)}. Take it out first, "
-            "with jaxnorm.nnx.replace_batch_norm(model, x), or build the network without it, with "
-            "a scale and a bias per channel in its place."
+            f"divides by their deviation, after the kernels {listed(kernels)}. Take it out first: "
+            "of a Flax NNX model by jaxnorm.nnx.replace_batch_norm(model, x), of any other by "
+            "building the network without it, with a bias in each layer in its place."
         )
 
 
