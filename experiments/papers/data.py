@@ -57,6 +57,20 @@ def described(data_dir: Path | None, names: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(Path(find(data_dir, name)).name for name in names))
 
 
+def data_note(data_dir: Path | None, names: Iterable[str]) -> str:
+    """Returns a sentence on the data of a report, and on the paper's data that they stand in for.
+
+    Data of a dataset's own name in ``data_dir`` count as the paper's.
+    """
+    names = list(dict.fromkeys(names))
+    used = described(data_dir, names)
+    absent = [
+        n for n in names if data_dir is None or Path(find(data_dir, n)).name.split(".")[0] != n
+    ]
+    standing = f" in the place of {' and '.join(absent)}" if absent else ""
+    return f"Trained and tested on: {used}{standing}."
+
+
 def published_policies(data_dir: Path | None) -> str:
     """Returns the file name of Fast AutoAugment's sub-policies if the folder has the file."""
     return POLICIES_FILE if data_dir is not None and (data_dir / POLICIES_FILE).exists() else ""
