@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.augmentation.published import POLICIES_FILE, POLICIES_SOURCE
+from experiments.data.clouds import holds_clouds, holds_meshes
 from experiments.data.dataset import Dataset
 from experiments.data.load import SUFFIXES, load
 from experiments.data.pictures import load_pictures
@@ -87,8 +88,8 @@ def policies_note(file: str) -> str:
 
 
 def find(data_dir: Path, name: str) -> str:
-    """Returns the path of a dataset in a folder."""
-    if (data_dir / "train").is_dir():
+    """Returns the path of a dataset in a folder, or of a folder that is a dataset itself."""
+    if (data_dir / "train").is_dir() or holds_meshes(data_dir) or holds_clouds(data_dir):
         return str(data_dir)
     if name:
         paths = [p for end in ("", *SUFFIXES) if (p := data_dir / f"{name}{end}").exists()]

@@ -9,7 +9,7 @@ import pytest
 from experiments.analysis.table import markdown
 from experiments.data.clouds import load_meshes
 from experiments.data.solids import PROFILES, solid, write_solids
-from experiments.papers.data import data_note
+from experiments.papers.data import data_note, find
 from experiments.papers.items import ITEMS
 from experiments.papers.page import PAGE, page_of, read_report, reports_in, state_of
 from experiments.papers.settings import named, with_settings
@@ -108,7 +108,8 @@ def test_states(tmp_path, name, preset, data, state):
     assert report.findings == [["\\|error\\|", "0.10", "0", "yes"]]
     assert state_of(ITEMS[name], None) == "open"
     page = page_of([ITEMS[name]], {name: [report]}, tmp_path)
-    assert "1 hold" in page and "| \\|error\\| " in page
+    assert "1 hold" in page
+    assert "| \\|error\\| " in page
     assert "[report](report.md)" in page
 
 
@@ -134,6 +135,7 @@ def test_data_of_another_name_stand_in_for_the_papers(tmp_path):
 
 def test_solids_are_meshes_that_clouds_are_drawn_from(tmp_path):
     write_solids(tmp_path, train=2, test=1)
+    assert find(tmp_path, "modelnet40") == str(tmp_path)
     data = load_meshes(tmp_path, 0)
     assert data.X_train.shape == (2 * len(PROFILES), 1024, 3)
     assert tuple(data.classes) == tuple(sorted(PROFILES))
