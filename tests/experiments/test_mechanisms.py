@@ -32,3 +32,7 @@ def test_batch_normalization_uses_the_rows_of_a_device_outside_of_jit():
 def test_two_processes_end_where_two_devices_of_one_process_do():
     alone = measures("jit", "cwo")[: len(MEASURES)]
     assert measures("processes", "cwo") == pytest.approx(alone, rel=1e-4)
+
+
+def test_a_resumed_training_ends_where_one_without_a_stop_does():
+    assert measures("checkpoints", "cwo") == measures("checkpoints-whole", "cwo")
