@@ -3,6 +3,7 @@
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "results" / "mechanisms"
@@ -36,3 +37,10 @@ def test_two_processes_end_where_two_devices_of_one_process_do():
 
 def test_a_resumed_training_ends_where_one_without_a_stop_does():
     assert measures("checkpoints", "cwo") == measures("checkpoints-whole", "cwo")
+
+
+@pytest.mark.parametrize("method", ["bn", "cwo"])
+def test_trainings_on_records_end_above_a_guess(method):
+    accuracies = measures("tfds", method)[MEASURES.index("test_accuracy") :: len(MEASURES)]
+    assert len(accuracies) == 3
+    assert np.mean(accuracies) > 0.1
