@@ -16,6 +16,19 @@ from experiments.papers.settings import named, with_settings
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 
+#: The items without a report; one that gets a report leaves this list.
+OPEN: set[str] = {
+    "bn/fig2ef",
+    "bn/fig2gh",
+    "cwo/fig2",
+    "cwo/tab6",
+    "lcw/fig6",
+    "normprop/fig4",
+    "normprop/speed",
+    "vcl/fig3",
+    "vcl/tab5",
+}
+
 REPORT = """# {name}: a title
 
 The paper: it is so
@@ -39,9 +52,9 @@ def reports():
     return reports_in(RESULTS)
 
 
-def test_every_item_has_a_report_with_its_rows_and_a_picture(reports):
-    assert [name for name in ITEMS if name not in reports] == []
-    for report in (each for name in ITEMS for each in reports[name]):
+def test_reports_have_their_rows_and_a_picture(reports):
+    assert {name for name in ITEMS if name not in reports} == OPEN
+    for report in (each for name in reports for each in reports[name]):
         folder = report.path.parent
         assert (folder / "results.csv").stat().st_size
         assert list(folder.glob("*.png"))
@@ -51,7 +64,8 @@ def test_every_item_has_a_report_with_its_rows_and_a_picture(reports):
 def test_the_committed_page_is_that_of_the_committed_reports(reports):
     page = RESULTS / PAGE
     assert page.read_text() == page_of(list(ITEMS.values()), reports, page.parent)
-    assert f"{len(ITEMS)} of {len(ITEMS)} items have a report" in page.read_text()
+    count = len(ITEMS) - len(OPEN)
+    assert f"{count} of {len(ITEMS)} items have a report" in page.read_text()
 
 
 def rows_of(report):
@@ -61,7 +75,7 @@ def rows_of(report):
 
 def test_numbers_in_reports_are_those_of_their_rows(reports):
     checked = 0
-    for report in (each for name in ITEMS for each in reports[name]):
+    for report in (each for name in reports for each in reports[name]):
         shown = {cells[0].replace("\\|", "|"): cells[1] for cells in report.findings}
         for row in rows_of(report):
             if "quantity" in row:
@@ -76,7 +90,7 @@ def test_errors_and_accuracies_in_reports_are_means_of_their_rows(reports):
     for item in ITEMS.values():
         if not item.grid or item.grid.measure != "test_accuracy":
             continue
-        for report in reports[item.name]:
+        for report in reports.get(item.name, ()):
             accuracies = {}
             for row in rows_of(report):
                 name = f"{row['row']}, {row['column']}" if row["column"] else row["row"]
