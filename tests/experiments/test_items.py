@@ -20,8 +20,6 @@ RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 OPEN: set[str] = {
     "bn/fig2ef",
     "bn/fig2gh",
-    "cwo/fig2",
-    "cwo/tab6",
     "lcw/fig6",
     "normprop/fig4",
     "normprop/speed",
@@ -97,7 +95,7 @@ def test_errors_and_accuracies_in_reports_are_means_of_their_rows(reports):
                 accuracies.setdefault(name, []).append(float(row["test_accuracy"]))
             for statement, ours, *_ in report.findings:
                 name, _, measure = statement.partition(": test ")
-                if name in accuracies and "diverged" not in ours:
+                if name in accuracies and measure != "loss" and "diverged" not in ours:
                     mean = 100 * np.mean(accuracies[name])
                     expected = 100 - mean if measure.startswith("error") else mean
                     assert float(ours.split(" ± ")[0]) == pytest.approx(expected, abs=0.0051)
