@@ -113,13 +113,15 @@ class Report:
 
     With --verdicts: judge the papers' claims instead, by the csv files of the repository's own
     experiments/results, which is then --folder. With --pairs: compare methods two by two over the
-    comparisons in FOLDER/SET.
+    comparisons in FOLDER/SET. With --items: list all items with the reports below --folder.
     """
 
     folder: Path = Path("results")
     """The folder of the reports, as paper writes them: FOLDER/PAPER/ITEM/report.md."""
     verdicts: bool = False
     """Write FOLDER/README.md: each claim with its figures, verdict, reason and links."""
+    items: bool = False
+    """Write FOLDER/items/README.md: each item with its state, findings, picture and command."""
     pairs: str = ""
     """Pairs of methods, FIRST:SECOND,...: write FOLDER/differences.md and .png with the gain of
     each second method over the first in every FOLDER/SET/results.csv of compare."""

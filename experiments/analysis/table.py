@@ -21,8 +21,11 @@ Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 
 def markdown(table: Table) -> str:
-    """Formats the table in Markdown, with aligned columns to be read as plain text too."""
-    header, rows = table
+    """Formats the table in Markdown, with aligned columns to be read as plain text too.
+
+    Bars within cells are escaped, because they would end the cells.
+    """
+    header, *rows = ([cell.replace("|", "\\|") for cell in row] for row in (table[0], *table[1]))
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
 
     def line(cells: Sequence[str]) -> str:

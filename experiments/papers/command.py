@@ -8,6 +8,7 @@ from experiments.analysis.verdicts.page import write_page
 from experiments.commands import ALL, Paper, Report
 from experiments.papers.collected import collect
 from experiments.papers.items import find_items
+from experiments.papers.page import PAGE, write_items
 from experiments.papers.run import items_table, run_item
 
 
@@ -38,6 +39,11 @@ def gather(flags: Report) -> None:
     if flags.verdicts:
         count = write_page(flags.folder)
         print(f"Judged {count} claims in {flags.folder / 'README.md'}.")
+        return
+    if flags.items:
+        items = find_items(ALL)
+        count = write_items(items, flags.folder)
+        print(f"{count} of {len(items)} items have a report: {flags.folder / PAGE}.")
         return
     items, out = find_items(ALL), flags.folder / "report.md"
     count = collect(items, flags.folder, out)

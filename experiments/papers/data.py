@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.augmentation.published import POLICIES_FILE, POLICIES_SOURCE
+from experiments.data.clouds import holds_clouds, holds_meshes
 from experiments.data.dataset import Dataset
 from experiments.data.load import SUFFIXES, load
 from experiments.data.pictures import load_pictures
@@ -57,6 +58,20 @@ def described(data_dir: Path | None, names: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(Path(find(data_dir, name)).name for name in names))
 
 
+def data_note(data_dir: Path | None, names: Iterable[str]) -> str:
+    """Returns a sentence on the data of a report, and on the paper's data that they stand in for.
+
+    Data of a dataset's own name in ``data_dir`` count as the paper's.
+    """
+    names = list(dict.fromkeys(names))
+    used = described(data_dir, names)
+    absent = [
+        n for n in names if data_dir is None or Path(find(data_dir, n)).name.split(".")[0] != n
+    ]
+    standing = f" in the place of {' and '.join(absent)}" if absent else ""
+    return f"Trained and tested on: {used}{standing}."
+
+
 def published_policies(data_dir: Path | None) -> str:
     """Returns the file name of Fast AutoAugment's sub-policies if the folder has the file."""
     return POLICIES_FILE if data_dir is not None and (data_dir / POLICIES_FILE).exists() else ""
@@ -73,8 +88,8 @@ def policies_note(file: str) -> str:
 
 
 def find(data_dir: Path, name: str) -> str:
-    """Returns the path of a dataset in a folder."""
-    if (data_dir / "train").is_dir():
+    """Returns the path of a dataset in a folder, or of a folder that is a dataset itself."""
+    if (data_dir / "train").is_dir() or holds_meshes(data_dir) or holds_clouds(data_dir):
         return str(data_dir)
     if name:
         paths = [p for end in ("", *SUFFIXES) if (p := data_dir / f"{name}{end}").exists()]

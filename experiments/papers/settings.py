@@ -12,7 +12,7 @@ from experiments.ranges import missed_range
 from experiments.runs.spec import DEVICES
 
 #: Settings of a configuration that items have apart, such as their data, or leave as they are.
-APART = DEVICES | {"dataset", "train_rows", "label", "resize", "nonfinite", "tensorboard"}
+APART = DEVICES | {"dataset", "label", "resize", "nonfinite", "tensorboard"}
 
 
 def named(settings: Any) -> dict[str, Any]:

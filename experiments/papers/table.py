@@ -14,7 +14,7 @@ from experiments.analysis.measures import MEASURES, is_fraction, words
 from experiments.analysis.picture import new_figure
 from experiments.augmentation.table import POLICIES
 from experiments.methods.scale_noise import ScaleNoise, StepNoise
-from experiments.papers.data import described, policies_note, published_policies
+from experiments.papers.data import data_note, described, policies_note, published_policies
 from experiments.papers.grid import Cell, Changes, Column, Grid, Protocol, Row, cells_of
 from experiments.papers.item import Context, Finding, Item, Preset, Report, Rows
 from experiments.papers.training import Trained, method_of, train_grid
@@ -112,8 +112,8 @@ def _shown(name: str, value: Any) -> str:
 def run_grid(grid: Grid, view: View | None, protocol: Protocol, context: Context) -> Report:
     """Trains a table and makes its report, with the findings and figures of ``view``."""
     cells = grid.chosen(protocol)
-    names = described(context.data_dir, [cell.dataset for cell in cells])
-    notes = [f"Trained and tested on: {names}."]
+    datasets = [cell.dataset for cell in cells]
+    names, notes = described(context.data_dir, datasets), [data_note(context.data_dir, datasets)]
     if any(cell.changes.get("augment", protocol.augment) == POLICIES for cell in cells):
         protocol = protocol.changed(policies=published_policies(context.data_dir))
         notes.append(policies_note(protocol.policies))

@@ -55,7 +55,7 @@ def over_seeds() -> dict[str, list[Statistic]]:
                 groups[row.get("row"), row.get("column"), row["method"]].append(row)
         for (*_, method), name in itertools.product(groups, QUANTITIES):
             group = groups[*_, method]
-            if name not in group[0]:
+            if name not in group[0] or len(group) == 1:  # One seed has no deviation.
                 continue
             values = np.array([float(row[name]) for row in group])
             rounded = 0.005 if name == "step_ms" else 0.0

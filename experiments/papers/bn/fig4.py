@@ -13,7 +13,7 @@ from experiments.analysis.picture import draw_lines, new_figure
 from experiments.data.dataset import Dataset
 from experiments.methods.paths import by_path
 from experiments.methods.table import METHODS
-from experiments.papers.data import described, load_data
+from experiments.papers.data import data_note, load_data
 from experiments.papers.grid import Protocol
 from experiments.papers.item import Context, Item, Preset, Report
 from experiments.papers.measured import at_least, at_most, measured_report
@@ -62,7 +62,7 @@ def run(settings: Settings, context: Context) -> Report:
         at_most("training loss after beside before", train[-1], train[0]),
         at_least("test loss after beside before", test[-1], test[0]),
     ]
-    notes = (f"Trained and tested on: {described(context.data_dir, ['cifar10'])}.",)
+    notes = (data_note(context.data_dir, ["cifar10"]),)
     return measured_report(findings, {"frozen": _drawn(norms, train, test)}, notes)
 
 

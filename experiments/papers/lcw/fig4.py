@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from experiments.analysis.picture import new_figure
+from experiments.papers.data import data_note
 from experiments.papers.item import Context, Finding, Item, Preset, Report
 from experiments.papers.lcw.sigmoid import DIGITS, dataset, draw_boxes
 from experiments.papers.measured import at_most, compared, measured_report, near
@@ -122,7 +123,8 @@ def run(settings: Settings, context: Context) -> Report:
         draw_boxes(bottom, gradients, "layer", "gradient")
         bottom.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
         context.advance((column + 1) / len(CASES), name)
-    return measured_report(_compare(ratios, depth), {"variances": figure})
+    notes = [data_note(context.data_dir, ["cifar10"])]
+    return measured_report(_compare(ratios, depth), {"variances": figure}, notes)
 
 
 def _compare(ratios: dict[str, Float[np.ndarray, " seeds"]], depth: int) -> list[Finding]:

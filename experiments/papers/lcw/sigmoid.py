@@ -17,7 +17,7 @@ from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.methods.table import METHODS
-from experiments.papers.data import find
+from experiments.papers.data import data_note, find
 from experiments.papers.item import Context, Finding, Item, Preset, Report
 from experiments.papers.measured import at_least, at_most, compared, measured_report, near
 from experiments.papers.states import epochs, preactivations
@@ -118,7 +118,8 @@ def run_trained(settings: Settings, context: Context) -> Report:
         findings.append(at_least(f"{ended} {n}: median over units of the deviation", spread, 0.05))
     findings.append(compared("training accuracy", accuracy, 1.0, source="perfect"))
     figure = draw({"at the start": before, "trained": after})
-    return measured_report(findings, {"activations": figure})
+    notes = [data_note(context.data_dir, ["cifar10"])]
+    return measured_report(findings, {"activations": figure}, notes)
 
 
 class Network(NamedTuple):
@@ -147,7 +148,8 @@ def run_plain(settings: Network, context: Context) -> Report:
             for n in LAYERS
         ),
     ]
-    return measured_report(findings, {"activations": draw({"without LCW": layers})})
+    figures = {"activations": draw({"without LCW": layers})}
+    return measured_report(findings, figures, [data_note(context.data_dir, ["cifar10"])])
 
 
 def _scaled_sigmoid(scale: float, x: Array) -> Array:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from experiments.analysis.picture import COLOURS, new_figure
 from experiments.data.dataset import Dataset
 from experiments.methods.table import METHODS
-from experiments.papers.data import described, load_data
+from experiments.papers.data import data_note, load_data
 from experiments.papers.grid import Protocol
 from experiments.papers.item import Context, Item, Preset, Report
 from experiments.papers.measured import compared, measured_report
@@ -58,7 +58,7 @@ def run(settings: Protocol, context: Context) -> Report:
     ]
     ratio, nearer = ended["normprop-batch"] / ended["bn"], ended["normprop-batch"] < ended["bn"]
     findings.append(compared("NormProp's over BN's", ratio, 0.19 / 0.33, nearer, "paper"))
-    notes = (f"Trained and tested on: {described(context.data_dir, ['cifar10'])}.",)
+    notes = (data_note(context.data_dir, ["cifar10"]),)
     return measured_report(findings, {"means": _drawn(means)}, notes)
 
 
