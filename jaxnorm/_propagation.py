@@ -30,6 +30,13 @@ Loss = Callable[[Any], Scalar]
 DORMANT = 0.025
 
 
+#: The statistics of a layer, in the order of the result: a compiled function sorts them by name.
+STATISTICS = (
+    *("variance", "squared_mean", "cosine", "dormant", "effective_rank", "kurtosis"),
+    *("gradient_variance", "gradient_norm"),
+)
+
+
 def propagation(
     apply: Apply,
     params: PyTree,
@@ -152,7 +159,8 @@ def measured(
         for turn in np.ndindex(next(iter(stacks.values()))["cosine"].shape):
             for path, stack in stacks.items():
                 prefix = "/".join([path, *map(str, turn)])
-                signal |= {f"{prefix}/{name}": values[turn] for name, values in stack.items()}
+                named = ((name, stack[name]) for name in STATISTICS if name in stack)
+                signal |= {f"{prefix}/{name}": values[turn] for name, values in named}
                 positions[prefix] = layers[path].shape[-2]
     return signal, positions
 
