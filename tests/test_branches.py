@@ -207,6 +207,7 @@ def test_refuses_factors_of_another_structure() -> None:
         jn.scale_branches({"kernel": jnp.ones((2, 2))}, {"weight": 0.5})
 
 
+@pytest.mark.kept("4")
 @pytest.mark.parametrize("depth", [4, 16])
 def test_the_variance_of_the_stream_stays_below_e(depth: int) -> None:
     """In float64 and NumPy: 2^L without factors, (1 + 1/L)^L <= e with them."""

@@ -119,6 +119,7 @@ def _promotion() -> Iterator[None]:
         yield
 
 
+@pytest.mark.kept("plain", "transposed")
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_means_are_what_the_taps_see(name: str) -> None:
     """With one tap set to 1 the mean output of its unit is that tap's mean input."""

@@ -175,6 +175,7 @@ def test_shard_map(row: Row, devices: int) -> None:
         assert_as_on_one_device(row, *result_and_collectives(mapped(row, devices), *inputs))
 
 
+@pytest.mark.kept("noise-4", "moments-4")
 @DEVICES
 @ROWS_OF_TABLE
 def test_pmap(row: Row, devices: int) -> None:

@@ -111,7 +111,7 @@ def test_zero_sums_hold_at_the_start_and_after_steps(result: Any) -> None:
     assert np.abs(np.asarray(params["depthwise"]["kernel"]).sum((0, 1, 2))).max() > 0.1
 
 
-@pytest.mark.kept("5")
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", [2, 5])
 def test_branches_start_with_variance_one_over_their_number(blocks: int) -> None:
     params = {

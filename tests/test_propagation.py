@@ -187,6 +187,7 @@ def test_rows_are_found_by_structure_and_positions_are_averaged() -> None:
         )
 
 
+@pytest.mark.slow
 def test_devices_and_recompilation() -> None:
     """Sharded jit measures all rows, shard_map and pmap those of each device."""
     params, x = single((PARAMS, X))
@@ -288,7 +289,7 @@ NETWORKS: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.kept("dead", "zero head")
+@pytest.mark.kept("zero head")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_verdict(name: str) -> None:
     make, expected = NETWORKS[name]
@@ -356,7 +357,7 @@ FADING: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.kept("an hourglass", "scaled shortcuts", "one quiet layer")
+@pytest.mark.kept("scaled shortcuts", "one quiet layer")
 @pytest.mark.parametrize("name", FADING)
 def test_a_fading_signal_is_found_where_it_is(name: str) -> None:
     make, expected = FADING[name]

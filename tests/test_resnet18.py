@@ -95,6 +95,7 @@ def test_a_run_that_is_interrupted_goes_on_bit_for_bit(trained: Trained, tmp_pat
         np.testing.assert_array_equal(resumed, expected)
 
 
+@pytest.mark.slow
 def test_parameters_move_with_each_update_and_not_with_each_microbatch(trained: Trained) -> None:
     kernels = [raw["stem"]["kernel"] for raw, _ in trained.steps]
     flat = [np.concatenate([leaf.ravel() for leaf in leaves(kernel)]) for kernel in kernels]

@@ -103,7 +103,7 @@ def test_moments_and_factors_equal_those_of_mpmath(name: str) -> None:
 HIDDEN = (1 / 64 + 1e-5, 3 / 64 + 1.6e-5)
 
 
-@pytest.mark.kept("0.3")
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [0.3, -1.4, 1 / 64, 3 / 64 - 1e-4, *HIDDEN])
 def test_kinks_and_jumps_have_the_documented_errors(place: float) -> None:
     """An unseen kink leaves the moments exact; an unseen jump, of f or f', costs at most 7e-6."""

@@ -82,7 +82,7 @@ def saved_on_eight(state, tmp_path_factory):
     return folder
 
 
-@pytest.mark.kept("2")
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2, 4])
 def test_saved_on_eight_devices_and_restored_on_fewer(state, saved_on_eight, devices):
     like = sharded(jax.tree.map(jnp.zeros_like, state), devices)

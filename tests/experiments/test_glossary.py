@@ -57,7 +57,7 @@ def test_default_methods_have_code_of_twelve_lines() -> None:
     assert max(sum(map(bool, code)) for code in lines.values()) <= 12
 
 
-@pytest.mark.kept("lcw-projected")
+@pytest.mark.slow
 @pytest.mark.usefixtures("standard_promotion")
 @pytest.mark.parametrize("code", [code for code, entry in GLOSSARY.items() if entry.call])
 def test_the_code_takes_the_step_of_the_method(code: str) -> None:

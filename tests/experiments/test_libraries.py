@@ -48,6 +48,7 @@ def own_logits(name: str, rngs: nnx.Rngs, train: bool, **flag: bool) -> jax.Arra
     return network.apply(params, state, None, X, is_training=train)[0]
 
 
+@pytest.mark.kept("linen-flag0", "haiku-flag2")
 @pytest.mark.parametrize("train", [True, False])
 @pytest.mark.parametrize(
     ("name", "flag"),
@@ -94,7 +95,7 @@ def test_the_flag_decides_on_batch_normalization(name: str) -> None:
         assert bool(jax.tree.leaves(state)) == statistics, method
 
 
-@pytest.mark.kept("haiku")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["linen", "haiku", "equinox"])
 def test_compare_trains_it(name: str, tmp_path: Path) -> None:
     flags = {"--model": f"{FILE}:{name}", "--dataset": save_toy(tmp_path), "--methods": "cwo"}

@@ -111,6 +111,7 @@ def test_skipping_is_training_without_those_steps():
     assert_same(run.state.params, state.params, 1e-5, 1e-6)
 
 
+@pytest.mark.slow
 def test_a_guard_changes_no_finite_run():
     data = toy_dataset()
     curves = [fit(trainer(choice), data, 1).curve for choice in ("record", "stop", "skip")]

@@ -51,7 +51,7 @@ def log(monkeypatch):
     return names
 
 
-@pytest.mark.kept("stepwise")
+@pytest.mark.slow
 def test_results_are_recorded_once_the_next_epoch_has_begun(trainer, log, monkeypatch):
     monkeypatch.setattr(epoch, "STEPS_AHEAD", 3)
     fit(trainer, toy_dataset(), 0, lambda entry: log.append("reports"), Seen(log))

@@ -64,7 +64,7 @@ def test_what_is_normalized_activated_and_dropped() -> None:
     assert drops == [("sum", "dropout")]
 
 
-@pytest.mark.kept("cnn9")
+@pytest.mark.kept("cwo-centre-cnn9")
 @pytest.mark.parametrize(
     ("model", "last", "branches"),
     [("resnet110", 1, 54), ("resnet50", 2, 16), ("wrn28x10", 1, 0), ("cnn9", 1, 0)],

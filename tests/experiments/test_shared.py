@@ -143,6 +143,7 @@ def test_more_seeds_of_earlier_calls_are_shown_and_counted(folder, tmp_path):
     assert "1 of 2 seeds) " in (tmp_path / "out" / "table.md").read_text()
 
 
+@pytest.mark.slow
 def test_runs_of_other_settings_are_not_shown(folder, tmp_path):
     flags = ["compare", "--methods", "ln", "--seeds", "1", "--learning-rate", "0.3"]
     assert again(folder, tmp_path, *flags) == [("ln", "0")]

@@ -74,7 +74,7 @@ def test_the_whole_batch_s_statistics_cost_three_all_reduces_a_layer():
     assert sent.operations == ["all-reduce"] * (1 + 3 * LAYERS)
 
 
-@pytest.mark.kept("cwo")
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["bn", "cwo", "vcl", *KERNELS])
 def test_one_all_reduce_a_step_of_shard_map(method):
     """It has the bytes of the gradients of raw parameters, scales included."""

@@ -51,7 +51,7 @@ def test_microbatches_make_the_same_step():
     assert all(count == 1 for count in counts)  # The schedule and the noise count whole batches.
 
 
-@pytest.mark.kept("shard_map")
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", ["jit", "shard_map"])
 def test_microbatches_are_the_same_on_any_devices(entry):
     """Batch normalization depends on which rows are together."""

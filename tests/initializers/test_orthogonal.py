@@ -104,6 +104,7 @@ PARTITIONS = {
 }
 
 
+@pytest.mark.kept("patches", "strides of the axes")
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_convolutions_with_strides_preserve_the_distances_of_images(key, name):
     apply, size, count = PARTITIONS[name]

@@ -145,7 +145,7 @@ def test_the_variance_constancy_loss_reaches_every_kernel(traced: Traced) -> Non
             assert np.abs(gradient).max() > 1e-4, path
 
 
-@pytest.mark.kept("nnx vit")
+@pytest.mark.kept("gru")
 def test_data_dependent_init_standardizes_each_unit(traced: Traced) -> None:
     """The variance is 1, and the mean is 0 if the layer adds a bias."""
     model, layout = traced.model, traced.layout

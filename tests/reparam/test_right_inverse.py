@@ -37,6 +37,7 @@ def test_from_kernel_of_a_node(outer: Row, inner: Row) -> None:
     assert_near(actual, oracle_start(outer, kernel, (-2,)), FLOAT32)
 
 
+@pytest.mark.kept("lcw-layer")
 @pytest.mark.parametrize("per_unit", [False, True], ids=["layer", "unit"])
 @pytest.mark.parametrize("row", SCALING, ids=lambda row: row.name)
 def test_rescaled(row: Row, per_unit: bool) -> None:

@@ -33,7 +33,7 @@ def with_unit(row: Row, value: float, dtype: str) -> tuple[object, object]:
     return jax.tree.unflatten(structure, leaves), jax.tree.unflatten(structure, others)
 
 
-@pytest.mark.kept("float32")
+@pytest.mark.kept("lcw-float32", "wn-float32")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_zero_unit_is_zero_with_finite_gradients(row: Row, dtype: str) -> None:
     node, others = with_unit(row, 0.0, dtype)
@@ -96,7 +96,7 @@ def test_spectral_normalization_of_any_size(size: float) -> None:
 BY_UNIT = [row for row in TABLE if row.name != "sn"]
 
 
-@pytest.mark.kept("False-cwn")
+@pytest.mark.slow
 @pytest.mark.parametrize("row", BY_UNIT, ids=lambda row: row.name)
 @pytest.mark.parametrize("centered", [False, True])
 def test_from_kernel_of_a_unit_without_direction_has_finite_gradients(

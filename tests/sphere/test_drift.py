@@ -67,6 +67,7 @@ TOLERANCES = {"float32": DRIFT, "bfloat16": BFLOAT16_DRIFT}
 OPTIMIZERS = {"sgd": optax.sgd(0.1), "adam": optax.adam(0.01)}
 
 
+@pytest.mark.kept("adam-bfloat16", "sgd-float32")
 @pytest.mark.usefixtures("standard_promotion")
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -62,6 +62,7 @@ def standardized(w: jax.Array) -> jax.Array:
     return (w - w.mean()) / w.std()
 
 
+@pytest.mark.slow
 def test_the_gradient_of_standardized_weights_matches_autodiff() -> None:
     raw = W + 0.7
     expected = jax.jit(lambda w: jax.vjp(standardized, w)[1](G)[0])(raw)

@@ -157,6 +157,7 @@ ORDERS: dict[str, tuple[Add, bool]] = {
 }
 
 
+@pytest.mark.kept("reversed")
 @pytest.mark.parametrize("name", ORDERS)
 @pytest.mark.filterwarnings("always:the model does not add the bias 'bias'")
 def test_a_bias_is_fitted_in_the_order_of_the_units_alone(

@@ -48,6 +48,7 @@ def test_a_scan_of_checkpoints(transform: Callable[..., Any]) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_policy_stays() -> None:
     policy = jax.checkpoint_policies.everything_saveable
     everything = jax.checkpoint(layer, policy=policy)

@@ -36,6 +36,7 @@ def test_the_layout_has_the_axes_that_are_summed_over(form: Form) -> None:
     assert traced_layout(form.apply, params, X)(params) == layout_of(form)(params)
 
 
+@pytest.mark.kept("plain", "channels first")
 @EACH
 def test_pre_activations_and_output(form: Form) -> None:
     """At any batch size, of nodes too: rows first, units last, the bias added."""
@@ -49,6 +50,7 @@ def test_pre_activations_and_output(form: Form) -> None:
         np.testing.assert_allclose(values.reshape(expected.shape), expected, **form.tolerance)
 
 
+@pytest.mark.kept("channels first", "plain")
 @EACH
 def test_gradients_through_a_pass_are_those_of_the_model(form: Form) -> None:
     params = form.params()

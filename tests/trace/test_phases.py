@@ -72,6 +72,7 @@ def test_a_shift_of_the_inputs_moves_no_output_away_from_the_border(
     assert jn.parameter_count(nodes) == params["w"].size - 4 * min(taps, stride) ** 2
 
 
+@pytest.mark.kept("2-2-SAME-False")
 @pytest.mark.parametrize(("taps", "stride", "padding", "turned"), FORMS)
 def test_each_phase_has_zero_sums_and_its_norm(
     taps: int, stride: int, padding: str, turned: bool
@@ -95,6 +96,7 @@ def test_each_phase_has_zero_sums_and_its_norm(
     assert max(map(float, drift.values())) < 1e-5
 
 
+@pytest.mark.slow
 def test_a_sphere_makes_equal_variances_in_every_phase() -> None:
     apply, params = network(2, "SAME", False), kernel(3, False)
     axes = jn.traced_layout(apply, params, IMAGES)(params)["w"]

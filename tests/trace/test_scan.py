@@ -162,6 +162,7 @@ def one_by_one(p: Any, x: Any) -> tuple[Any, list[Any]]:
     return x, products
 
 
+@pytest.mark.kept("layers along", "by hand", "linen")
 @EACH
 def test_preactivations_and_their_gradients(name: str) -> None:
     form, weights = FORMS[name], draw(ROWS, LAYERS, WIDTH)

@@ -80,6 +80,7 @@ BY_ROW: dict[str, tuple[Apply, tuple[str, ...], tuple[Any, ...]]] = {
 }
 
 
+@pytest.mark.kept("rows first")
 @pytest.mark.parametrize("name", BY_ROW)
 def test_the_draws_of_a_row_are_those_of_its_own_key(name: str) -> None:
     """Another key of one row changes that row, whichever axis of the product counts rows."""
