@@ -122,15 +122,15 @@ def normalizer_free(
     if some:
         last = zero_sum_projection(constrained)
         optimizer = optax.chain(centered_gradient(constrained), optimizer, last)
-    if centered and roles.centered:
-        layout = _layout_of(roles, roles.centered)
+    if centered and roles.biases:
+        layout = _layout_of(roles, {*roles.biases})
         optimizer = centered_inputs(optimizer, apply, raw, *inputs, layout=layout, free=free)
     return raw, optimizer
 
 
 def _warn_of_no_biases(roles: Roles) -> None:
     """Warns of a network whose layers were written for batch normalization, without a bias."""
-    if roles.fitted and not roles.fitted & roles.centered:
+    if roles.fitted and not roles.fitted & roles.biases.keys():
         warn(
             f"none of the hidden kernels {listed(sorted(roles.fitted))} has a bias of its own, so "
             "no unit can start with mean 0, and no inputs are centered. Batch normalization had a "

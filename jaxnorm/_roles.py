@@ -27,18 +27,17 @@ class Roles(NamedTuple):
         heads: the kernels that make results: neither constrained nor fitted.
         zero_sums: the kernels whose units keep zero sum.
         fitted: the kernels whose units start with pre-activations of mean 0 and unit variance.
-        centered: the kernels whose inputs are centered in the gradient.
         inside_gates: the kernels of gates with fewer entries than what they multiply: neither
             constrained nor fitted.
         gated: the kernels at the ends of residual branches that a gate multiplies.
-        biases: the bias of its own of each kernel that has one.
+        biases: the bias of its own of each kernel that has one: its inputs are centered in the
+            gradient.
     """
 
     fan_in: dict[Path, Axes]
     heads: set[Path]
     zero_sums: set[Path]
     fitted: set[Path]
-    centered: set[Path]
     inside_gates: set[Path]
     gated: set[Path]
     biases: dict[Path, Path]
@@ -95,7 +94,7 @@ def describe_roles(
             "head" if path in roles.heads else "gate" if path in roles.inside_gates else "hidden",
             yes[path in roles.zero_sums],
             f"{factors[path]:.3g}" if path in roles.fitted else "random",
-            yes[path in roles.centered],
+            yes[path in roles.biases],
         )
         for path in roles.fan_in
     ]
@@ -124,7 +123,6 @@ def roles_of(
         last,
         zero_sums=hidden - single_feature_kernels(program) - inside,
         fitted=fitted,
-        centered={*pairs},
         inside_gates=inside & hidden,
         gated=gates(program).keys() & fitted,
         biases=pairs,

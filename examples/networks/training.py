@@ -102,8 +102,8 @@ def make_run(prepared: Prepared, plan: Plan) -> Callable[..., Outcome]:
     if plan.mapped and plan.bfloat16:
         raise ValueError("mapped trainings are in float32: leave out --lanes or --bfloat16.")
     # A CPU's convolutions are slow inside of loops, its products of matrices are not.
-    as_products = plan.mapped or (jax.default_backend() == "cpu" and not plan.bfloat16)
-    apply = built.fast if as_products else built.narrow if plan.bfloat16 else built.apply
+    as_products = plan.mapped or jax.default_backend() == "cpu"
+    apply = built.narrow if plan.bfloat16 else built.fast if as_products else built.apply
 
     def run(split: Split, seed: Any, rate: Any, decay: Any) -> Outcome:
         base = optimizer(plan.optimizer, rate, decay, plan.steps, prepared.clips_layers)

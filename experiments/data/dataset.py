@@ -427,8 +427,10 @@ def class_codes(X: Array, y: Array) -> list[int]:
 
     None for a class of one or two rows, where a function says nothing.
     """
+    if X.ndim != 2:
+        return []
     _, first, number, counts = np.unique(y, True, True, True)
-    if X.ndim != 2 or counts.min() < FEW:
+    if counts.min() < FEW:
         return []
     same = (X[first][number] == X).all(0)
     varied = (X[first] != X[first[0]]).any(0)

@@ -19,6 +19,9 @@ BUNDLED = "digits, enlarged to 32 x 32"
 
 SIDE = 32
 
+#: The words of a report between its data and the paper's that they stand in for.
+STANDING_IN = " in the place of "
+
 #: The bytes of a file read at once.
 CHUNK = 1 << 20
 
@@ -68,7 +71,7 @@ def data_note(data_dir: Path | None, names: Iterable[str]) -> str:
     absent = [
         n for n in names if data_dir is None or Path(find(data_dir, n)).name.split(".")[0] != n
     ]
-    standing = f" in the place of {' and '.join(absent)}" if absent else ""
+    standing = f"{STANDING_IN}{' and '.join(absent)}" if absent else ""
     return f"Trained and tested on: {used}{standing}."
 
 

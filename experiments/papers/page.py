@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from experiments.analysis.table import markdown
 from experiments.data.reading import reading
+from experiments.papers.data import STANDING_IN
 from experiments.papers.item import Item
 from experiments.runs.files import write_whole
 
@@ -108,7 +109,7 @@ def state_of(item: Item, report: Written | None) -> str:
     """Returns the state of an item: a name of `STATES`."""
     if report is None:
         return "open"
-    used, _, replaced = report.data.partition(" in the place of ")
+    used, _, replaced = report.data.partition(STANDING_IN)
     papers = {cell.dataset for cell in item.grid.cells} if item.grid else {"cifar10"}
     if replaced or (used and not set(used.split(", ")) <= papers):
         return "stand-in"

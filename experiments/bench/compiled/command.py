@@ -18,10 +18,9 @@ from experiments.bench.compiled.report import (
     write_row,
 )
 from experiments.bench.compiled.spec import BASES, Spec
-from experiments.bench.compiled.step import FIXED, PEERS, PRIVATE
+from experiments.bench.compiled.step import PRIVATE, STEPS
 from experiments.bench.compiled.targets import check_compiler, find_target
 from experiments.errors import UserError, check_known
-from experiments.methods.table import METHODS
 from experiments.models.from_file import is_from_file
 from experiments.models.registry import MODELS
 from experiments.runs.files import prepare_folder, write_whole
@@ -54,7 +53,7 @@ def specs_of(flags: Compiled) -> list[Spec]:
             check_known("model", flags.model, MODELS)
         if flags.shard:
             raise UserError("--shard is for --what update and effective; a step shards its rows.")
-        known, usual, ending = [*METHODS, *PEERS, FIXED.name], STEP_METHODS, PRIVATE
+        known, usual, ending = [*STEPS], STEP_METHODS, PRIVATE
         base = Spec(**{field.name: getattr(flags, field.name) for field in fields(Spec)})
     else:  # The programs do not depend on the sizes of networks.
         known = [*(OPTIMIZERS if flags.what == "update" else MAKERS)]

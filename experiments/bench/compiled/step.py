@@ -8,7 +8,6 @@ from functools import partial
 import jax
 import numpy as np
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, PyTree
 
 from experiments.analysis.tpu import input_shape
 from experiments.bench.compiled.spec import Spec
@@ -19,7 +18,7 @@ from experiments.data.dataset import Dataset
 from experiments.methods.method import Method
 from experiments.methods.normalizer_free import NormalizerFree
 from experiments.methods.normalizers import Normalized
-from experiments.methods.part import Apply
+from experiments.methods.part import Part
 from experiments.methods.table import METHODS
 from experiments.models.registry import takes_tokens
 from experiments.training.devices import DATA, make_placement
@@ -29,26 +28,26 @@ from experiments.training.trainer import make_trainer
 #: The ending of a method's name for private training: per-row gradients, clipped, and noise.
 PRIVATE = "+private"
 
-#: Flax's own layers, to compare with the methods of the experiments.
-PEERS: Mapping[str, Method] = {
-    name: Method(name, f"flax's {name.removeprefix('nnx.')}", (Normalized(name),))
-    for name in ("nnx.BatchNorm", "nnx.LayerNorm")
-}
-
 
 @dataclass(frozen=True)
 class FixedMeans(NormalizerFree):
     """`normalizer_free` between two refreshes of the input means."""
 
-    def after_update(
-        self, optimizer_state: PyTree, apply: Apply, raw: PyTree, X: Array, axis_name: str | None
-    ) -> PyTree:
-        """Returns the state as it is."""
-        return optimizer_state
+    after_update = Part.after_update
 
 
-#: The one call without a refresh of its input means, to compare with that of every step.
-FIXED = Method("normalizer-free+fixed", "normalizer-free, means fixed", (FixedMeans(),))
+#: The methods whose steps can be compiled: beside those of the experiments Flax's own layers, and
+#: the one call without the refresh of its input means at every step.
+STEPS: Mapping[str, Method] = {
+    **METHODS,
+    **{
+        name: Method(name, f"flax's {name.removeprefix('nnx.')}", (Normalized(name),))
+        for name in ("nnx.BatchNorm", "nnx.LayerNorm")
+    },
+    "normalizer-free+fixed": Method(
+        "normalizer-free+fixed", "normalizer-free, means fixed", (FixedMeans(),)
+    ),
+}
 
 
 def step(spec: Spec, devices: Sequence[jax.Device]) -> Subject:
@@ -57,7 +56,7 @@ def step(spec: Spec, devices: Sequence[jax.Device]) -> Subject:
     network = {name: getattr(spec, name) for name in ("model", "channels", "depth", "width")}
     epsilon = 2.0 if spec.method.endswith(PRIVATE) else None
     config = Config(dtype=spec.dtype, batch_size=data.train_rows, epsilon=epsilon, **network)
-    method = {**METHODS, **PEERS, FIXED.name: FIXED}[spec.method.removesuffix(PRIVATE)]
+    method = STEPS[spec.method.removesuffix(PRIVATE)]
     placement = make_placement("jit", "", devices)
     trainer = make_trainer(method, config.changed(epochs=1), data, placement)
     keys = partial(jax.random.split, jax.random.key(0), data.train_rows)
