@@ -157,7 +157,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.kept("auto", "normalized-explicit", "vcl-explicit")
+@pytest.mark.kept("noise-auto", "normalized-auto", "moments-auto", "vcl-auto")
 @DEVICES
 @pytest.mark.parametrize(("row", "axis_type"), KINDS)
 def test_jit_of_a_sharded_batch(row: Row, devices: int, axis_type: AxisType) -> None:
@@ -167,6 +167,7 @@ def test_jit_of_a_sharded_batch(row: Row, devices: int, axis_type: AxisType) -> 
         assert_as_on_one_device(row, *result_and_collectives(run, *inputs))
 
 
+@pytest.mark.kept("noise-4", "masked_moments", "ghosts")
 @DEVICES
 @ROWS_OF_TABLE
 def test_shard_map(row: Row, devices: int) -> None:
@@ -175,7 +176,7 @@ def test_shard_map(row: Row, devices: int) -> None:
         assert_as_on_one_device(row, *result_and_collectives(mapped(row, devices), *inputs))
 
 
-@pytest.mark.kept("noise-4", "moments-4")
+@pytest.mark.kept("moments-4")
 @DEVICES
 @ROWS_OF_TABLE
 def test_pmap(row: Row, devices: int) -> None:

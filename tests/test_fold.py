@@ -65,6 +65,7 @@ def assert_folds(actual: Any, arguments: dict[str, Any], tolerance: Any = FLOAT3
         np.testing.assert_allclose(np.float64(value), expected, **tolerance)
 
 
+@pytest.mark.kept("attention_query", "dense_out_in", "convolution")
 @pytest.mark.parametrize("case", KERNELS)
 @pytest.mark.parametrize(
     "parts", [ALL, (False, True, True), (True, False, True), (True, True, False), (False,) * 3]

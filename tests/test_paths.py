@@ -23,6 +23,7 @@ def colliding() -> Any:
     return {"a": {"b": {"kernel": draw(0, 4, 3)}}, "a/b": {"kernel": 5 * draw(1, 3, 2)}}
 
 
+@pytest.mark.slow
 def test_clean_scales_return_to_their_layers() -> None:
     raw = jn.reparametrize(colliding(), Scaled)
     tx = jn.noise_injection(optax.sgd(0.1), stddev=1.0, seed=0)
@@ -108,6 +109,7 @@ def test_boxes_keep_their_type() -> None:
     assert nnx.to_pure_dict(flax_layout(state))["layers"][0] == {"kernel": (-2,), "bias": None}
 
 
+@pytest.mark.slow
 def test_a_bias_of_any_rank_is_free() -> None:
     """Equinox keeps a convolution's bias as (out, 1, 1)."""
     layout = torch_layout(eqx.filter(eqx.nn.Conv2d(2, 4, 3, key=jax.random.key(0)), eqx.is_array))

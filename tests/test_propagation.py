@@ -357,7 +357,7 @@ FADING: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.kept("scaled shortcuts", "one quiet layer")
+@pytest.mark.kept("one quiet layer")
 @pytest.mark.parametrize("name", FADING)
 def test_a_fading_signal_is_found_where_it_is(name: str) -> None:
     make, expected = FADING[name]

@@ -104,6 +104,7 @@ def test_parameters_move_with_each_update_and_not_with_each_microbatch(trained: 
     assert trained.history[:, 2].min() > 0  # the relative updates are those of updates
 
 
+@pytest.mark.slow
 def test_the_average_is_that_of_the_parameters_after_each_update(trained: Trained) -> None:
     after_updates = [leaves(tree) for tree in trained.steps[ACCUMULATE - 1 :: ACCUMULATE]]
     weights = DECAY ** np.arange(UPDATES - 1, -1, -1)

@@ -67,6 +67,7 @@ def tangent_part(step: np.ndarray, weights: np.ndarray, axes: tuple[int, ...]) -
     return unmatrix(residual.T if wide else residual, weights, axes)
 
 
+@pytest.mark.kept("query", "wide")
 @on_shapes
 def test_the_projection_is_the_nearest_kernel_of_equal_singular_values(shape: str) -> None:
     sizes, axes = SHAPES[shape]
@@ -80,6 +81,7 @@ def test_the_projection_is_the_nearest_kernel_of_equal_singular_values(shape: st
         np.testing.assert_allclose(units, RADIUS)
 
 
+@pytest.mark.kept("sizes1-0.01", "sizes2-1.0")
 @pytest.mark.parametrize("smallest", [1e-4, 1e-2, 1.0])
 @pytest.mark.parametrize("sizes", [(64, 64), (96, 16), (8, 64)])
 def test_float32_singular_values_are_equal_to_the_documented_tolerance(
@@ -92,6 +94,7 @@ def test_float32_singular_values_are_equal_to_the_documented_tolerance(
     np.testing.assert_allclose(singular_values, singular_value(weights), rtol=2e-6)
 
 
+@pytest.mark.kept("conv-True", "query-False")
 @pytest.mark.parametrize("tangent", [False, True])
 @on_shapes
 def test_momentum_steps_equal_the_decomposition(shape: str, tangent: bool) -> None:
@@ -149,6 +152,7 @@ def test_numbers_of_any_size_are_projected() -> None:
         np.testing.assert_allclose(actual, nearest(weights, (-2,)), **FLOAT32_STEPS)
 
 
+@pytest.mark.slow
 def test_spectral_norms_of_a_stack_under_vmap() -> None:
     stack = jnp.asarray(normal(0, 3, 4, 4), jnp.float32)
     assert project_to_stiefel(stack, -2, stacked=0).shape == stack.shape

@@ -24,6 +24,7 @@ def modified_resnet(x, layer):
     return max(layer(x), branch)
 
 
+@pytest.mark.kept("tanh-dks", "gelu-dks", "tanh-tat")
 @pytest.mark.parametrize(
     ("activation", "method", "target", "published"),
     [

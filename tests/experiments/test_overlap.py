@@ -63,6 +63,7 @@ def test_results_are_recorded_once_the_next_epoch_has_begun(trainer, log, monkey
     assert work == [*first, *rest, *(EPOCHS - 1) * [*first, *host, *rest], *host]
 
 
+@pytest.mark.kept("stepwise")
 def test_what_is_saved_is_the_state_after_its_own_epoch(trainer):
     data, seen = toy_dataset(), Seen([])
     run = fit(trainer, data, 0, checkpointer=seen)

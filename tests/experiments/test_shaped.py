@@ -41,6 +41,7 @@ def test_a_step_of_tat_is_that_of_the_library():
     np.testing.assert_allclose(apply(params, x), logits, atol=1e-5)
 
 
+@pytest.mark.kept("relu")
 @pytest.mark.parametrize(
     ("activation", "gain"), [("relu", 2.0), ("tanh", 1.0), ("selu", 1.0)], ids=str
 )

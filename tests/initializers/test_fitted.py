@@ -105,7 +105,7 @@ NODES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.kept("wn-pooled", "scaled lcw-pooled")
+@pytest.mark.kept("cwn-pooled")
 @BOTH
 @pytest.mark.parametrize("make", NODES.values(), ids=NODES)
 def test_reparametrized_kernels_stay_reparametrized(init: Init, make: Any) -> None:

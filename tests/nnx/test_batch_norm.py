@@ -102,6 +102,7 @@ def test_evaluation_is_the_formula_with_running_statistics(case: Case) -> None:
         np.testing.assert_allclose(result, scale * expected + bias, **FLOAT32)
 
 
+@pytest.mark.kept("1-masked", "1-no scale")
 @pytest.mark.parametrize("name", ["full, 1 groups, 4 axes", "no scale", "no bias", "masked"])
 @pytest.mark.parametrize("axis", [-1, 1])
 def test_it_is_flax_s_over_several_batches(name: str, axis: int) -> None:
@@ -124,6 +125,7 @@ def test_it_is_flax_s_over_several_batches(name: str, axis: int) -> None:
     np.testing.assert_allclose(layer(x), flax(x), **FLOAT32)
 
 
+@pytest.mark.kept("float64-4", "bfloat16")
 @pytest.mark.parametrize("groups", [1, 4])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float64", "float32"])
 def test_other_types(groups: int, dtype: str) -> None:

@@ -82,6 +82,7 @@ def test_folded_outputs_are_equal_and_remaining_layers_are_named(network: Networ
     assert {name[:-5] for name in before if name.endswith("/mean")} == set(case.others)
 
 
+@pytest.mark.kept("preactivation")
 def test_every_normalization_is_replaced_and_no_other_module(network: Network) -> None:
     case, before = network.case, kinds(network.case.model())
     norms, carried = {*case.followed, *case.others}, case.followed - set(case.zeros)

@@ -249,6 +249,17 @@ def test_it_folds_or_remains_and_computes_the_same(row: Row) -> None:
     assert_close(folded(x), evaluated(model, x), model.layer.dtype, model.norm.dtype)
 
 
+@pytest.mark.kept(
+    "in bfloat16",
+    "checkpointed",
+    "one of them",
+    "grouped",
+    "jitted",
+    "circular",
+    "carried",
+    "inside a loop",
+    "beside a copy",
+)
 @EACH
 def test_a_scale_of_one_is_carried_by_the_kernel_or_by_a_layer(row: Row) -> None:
     """With the statistics of a new model and epsilon 0 the outputs are equal."""

@@ -7,11 +7,9 @@ import pytest
 
 from tests.table import TABLE, Row
 
-#: Compositions of other rows, which take as long as all other rows together.
-COMBINED = ("noise_adam_sphere",)
-ROWS = [
-    pytest.param(row, marks=[pytest.mark.slow] if row.name in COMBINED else []) for row in TABLE
-]
+#: A composition of other rows, which takes as long as all of them, and further settings of one.
+FURTHER = ("noise_adam_sphere", "sphere_uncentered", "sphere_radius_tree", "sphere_tangent")
+ROWS = [pytest.param(row, marks=[pytest.mark.slow] if row.name in FURTHER else []) for row in TABLE]
 
 
 @pytest.fixture(params=ROWS, ids=[row.name for row in TABLE])

@@ -47,6 +47,7 @@ def test_half_precision_storage(row: Row, dtype: type) -> None:
     check(row, ("dense", "attention_out", "conv"), dtype)
 
 
+@pytest.mark.kept("scaled_lcw", "sn", "ws")
 def test_float64(row: Row) -> None:
     with jax.enable_x64(True):
         check(row, ("dense", "attention_out", "conv"), jnp.float64)

@@ -16,6 +16,7 @@ def float64(array: jax.Array) -> np.ndarray:
     return np.asarray(array, np.float64)
 
 
+@pytest.mark.kept("scaled_lcw", "sn", "ws")
 def test_effective_of_from_kernel(row: Row) -> None:
     kernels = {case: 0.3 + normal(7, shape) for case, (shape, _) in SHAPES.items()}
 
@@ -65,6 +66,7 @@ def test_rescaled_keeps_a_spectral_norm() -> None:
     assert_near(node.rescaled(jnp.asarray(3.0)).effective(), float64(node.effective()), FLOAT32)
 
 
+@pytest.mark.kept("wn", "scaled")
 def test_effective_inside_and_outside_of_vmap_and_scan(row: Row) -> None:
     kernels = normal(6, (3, 3, 3, 2, 4))
     built = jax.vmap(lambda k: row.make(k, (0, 1, 2)))(kernels)

@@ -41,6 +41,7 @@ def check(row: Row, kind: str, kernel_of: Any) -> None:
     assert_near(actual, oracle_value(row, node), FLOAT32)
 
 
+@pytest.mark.kept("sn-explicit", "lcw-auto", "wn-explicit", "scaled_lcw-auto")
 @pytest.mark.parametrize("kind", AXIS_TYPES)
 def test_the_kernel_has_the_sharding_of_the_raw_leaves(row: Row, kind: str) -> None:
     """JAX cannot infer the sharding of the Gram matrix of a kernel with explicit axes."""

@@ -44,6 +44,7 @@ def test_a_zero_unit_is_zero_with_finite_gradients(row: Row, dtype: str) -> None
         assert np.isfinite(np.asarray(gradient, np.float32)).all()
 
 
+@pytest.mark.kept("float32")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("value", [0.1, -700.3])
 @pytest.mark.parametrize("kind", [CenteredWeightNormalized, WeightStandardized])

@@ -37,6 +37,7 @@ def test_integrals_match_quadrature():
     np.testing.assert_allclose(np.array(integrals(*jnp.array(POINTS).T)).T, expected, **FLOAT32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", [(0.3, -0.6), (0.8, 0.6), (2.5, 0.9)])
 def test_slopes_of_integrals_match_differences(point):
     slopes = jax.jacrev(stacked_integrals)(jnp.array(point))

@@ -84,6 +84,7 @@ VARIANCES = {0.5: (0.05582, 0.05603), 1.0: (0.04338, 0.04484), 2.0: (0.02464, 0.
 PRINTED = {0.5: (0.236, 0.237), 1.0: (0.208, 0.211), 2.0: (0.157, 0.170)}
 
 
+@pytest.mark.kept("2.0")
 @pytest.mark.parametrize("stddev", VARIANCES)
 def test_gains_of_the_sigmoid(stddev: float) -> None:
     """The printed pairs are the square roots, to one unit of the third digit."""

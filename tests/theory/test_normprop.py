@@ -84,6 +84,7 @@ def test_gradients_are_finite_where_the_value_is_zero(weights: jax.Array) -> Non
         assert np.isfinite(gradient).all()
 
 
+@pytest.mark.kept("relu")
 @pytest.mark.parametrize("activation", [jax.nn.relu, jnp.tanh, jax.nn.gelu])
 def test_the_gram_of_the_jacobian_matches_samples(activation: Any) -> None:
     """Orthogonal unit-norm rows, by automatic differentiation at random inputs."""

@@ -59,6 +59,7 @@ def test_the_kurtosis_turns_at_the_threshold() -> None:
     np.testing.assert_allclose(vcl.mixture_kurtosis(threshold, between, 1.0), 3, atol=ROUNDINGS)
 
 
+@pytest.mark.kept("point1")
 @pytest.mark.parametrize("point", [(0.0, 4.0, 1.0), (0.5, 4.0, 1.0), (0.1, 0.0, 1.0), (0.3, 4, 0)])
 def test_gradients_of_the_kurtosis_match_differences(point: tuple[float, ...]) -> None:
     with jax.enable_x64(True):

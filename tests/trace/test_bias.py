@@ -77,6 +77,9 @@ NO_BIAS: dict[str, Add] = {
 }
 
 
+@pytest.mark.kept(
+    "in a loop", "a residual sum", "after the activation", "a number", "another product"
+)
 @pytest.mark.parametrize("name", NO_BIAS)
 def test_other_operands_are_left_out(name: str) -> None:
     apply, params = NO_BIAS[name], {"kernel": draw(8, 8), "bias": draw(8)}
@@ -114,6 +117,7 @@ ELSEWHERE: dict[str, Add] = {
 }
 
 
+@pytest.mark.kept("turned", "subtracted", "after an activation")
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_a_bias_with_another_use_stays_and_is_named(name: str) -> None:
     """The next layer is fitted to the network as it is, with the old bias."""

@@ -64,6 +64,7 @@ def test_gradients_through_a_pass_are_those_of_the_model(form: Form) -> None:
         np.testing.assert_allclose(actual[name], expected[name], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.kept("cast", "split units", "through a branch", "plain", "channels first")
 @EACH
 def test_the_product_gets_variance_one(form: Form) -> None:
     fitted = variance_preserving_init(form.apply, form.params(), X, layout=layout_of(form))
@@ -73,6 +74,7 @@ def test_the_product_gets_variance_one(form: Form) -> None:
     np.testing.assert_allclose(ratio, ratio.flat[0], rtol=1e-6)
 
 
+@pytest.mark.kept("plain", "straight through", "channels first", "columns")
 @EACH
 def test_each_unit_gets_mean_zero_and_variance_one(form: Form) -> None:
     """A bias that is changed before the sum stays; units in another order are refused."""
@@ -101,6 +103,7 @@ def factors() -> Any:
     return (output - np.asarray(BIAS)) / product(plain, PARAMS)
 
 
+@pytest.mark.kept("plain", "split units", "through a branch")
 @EACH
 def test_noise_is_one_factor_per_sample_and_unit_of_the_product(form: Form, factors: Any) -> None:
     """All forms have the draws of the plain layer, whose quotient magnifies small roundings."""

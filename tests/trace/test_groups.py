@@ -51,6 +51,12 @@ def test_rows_come_first_before_groups_of_the_output() -> None:
     np.testing.assert_allclose(layers["kernel"], PRODUCT + PARAMS["bias"][None], **FLOAT32)
 
 
+@pytest.mark.kept(
+    "einsum-sample-more",
+    "vmap over groups-step-as",
+    "kernel first-sample-more",
+    "and over rows-sample",
+)
 @pytest.mark.parametrize("rows", [ROWS, GROUPS], ids=["more rows than groups", "as many"])
 @pytest.mark.parametrize("per", ["sample", "step"])
 @EACH
@@ -79,6 +85,7 @@ FITTED: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {
 }
 
 
+@pytest.mark.kept("groups last")
 @pytest.mark.parametrize("name", FITTED)
 def test_each_group_is_initialized_by_itself(name: str) -> None:
     apply, params = FITTED[name]

@@ -106,6 +106,7 @@ def test_a_sphere_makes_equal_variances_in_every_phase() -> None:
     np.testing.assert_allclose(variances, 2, rtol=0.1)
 
 
+@pytest.mark.slow
 def test_scales_stay_one_per_channel() -> None:
     apply, params = network(2, "SAME", False), kernel(3, False)
     layout = jn.traced_layout(apply, params, IMAGES)

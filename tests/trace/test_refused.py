@@ -345,6 +345,7 @@ NO_PRODUCTS: dict[str, Apply] = {
 }
 
 
+@pytest.mark.kept("a norm")
 @pytest.mark.parametrize("name", NO_PRODUCTS)
 def test_a_kernel_that_is_tied_to_a_table_is_collected_but_not_initialized(name: str) -> None:
     """A factor would also scale the rows that are looked up."""

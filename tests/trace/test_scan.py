@@ -162,7 +162,7 @@ def one_by_one(p: Any, x: Any) -> tuple[Any, list[Any]]:
     return x, products
 
 
-@pytest.mark.kept("layers along", "by hand", "linen")
+@pytest.mark.kept("by hand")
 @EACH
 def test_preactivations_and_their_gradients(name: str) -> None:
     form, weights = FORMS[name], draw(ROWS, LAYERS, WIDTH)
@@ -210,6 +210,9 @@ INITS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.kept(
+    "by hand-data", "linen-var", "a sample at a time-data", "in a call-var", "a scan of scans-data"
+)
 @INITS
 @EACH
 def test_initializers_rescale_one_layer_after_the_other(
@@ -228,6 +231,7 @@ def test_initializers_rescale_one_layer_after_the_other(
     np.testing.assert_allclose(actual["bias"], bias, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.kept("Scaled-data", "WeightNormalized-data")
 @INITS
 @pytest.mark.parametrize("kind", [Scaled, WeightNormalized])
 def test_reparametrized_stacks(init: Any, per_unit: bool, kind: Any) -> None:
@@ -278,7 +282,7 @@ def drawn(key: Any, path: str, per: str) -> np.ndarray:
     return np.asarray([[of(row, layer) for layer in range(LAYERS)] for row in rows], np.float64)
 
 
-@pytest.mark.kept("linen-sample", "by hand-step")
+@pytest.mark.kept("by hand")
 @pytest.mark.parametrize("per", ["sample", "position", "step"])
 @pytest.mark.parametrize("name", ["by hand", "linen", "nnx"])
 def test_noise_is_drawn_for_each_layer(name: str, per: Any, key: Any) -> None:

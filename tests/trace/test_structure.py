@@ -185,6 +185,7 @@ def shuffled_back(h: Any) -> Any:
     return h.reshape(*h.shape[:-1], 3, 2).swapaxes(-1, -2).reshape(h.shape)
 
 
+@pytest.mark.kept("a reversed kernel", "split and joined")
 @pytest.mark.parametrize("name", ORDERS)
 def test_a_normalization_is_folded_into_units_in_its_own_order(name: str) -> None:
     make, change, follows = ORDERS[name]
