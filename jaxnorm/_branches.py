@@ -48,8 +48,10 @@ def residual_factors(
         (a shared block, a stack that the model scans over) counts as many branches; experts under
         the entries of one gate count as one, and an adapter beside a kernel as none. Where two
         streams merge there is no branch, nor in a pyramid's lateral sums or where a U-Net's decoder
-        meets what it started from. A shortcut with a kernel counts in a stream that has shortcuts
-        without one. Without a residual sum all factors are 1.0.
+        meets what it started from. A shortcut with a kernel, or with several and nothing but linear
+        operations between them, counts in a stream that has shortcuts without one; two parallel
+        paths of kernels with activations start a new stream. Without a residual sum all factors
+        are 1.0.
 
     Raises:
         ValueError: naming the parameters, if the last kernel of a branch is not unique (the product

@@ -34,7 +34,7 @@ TARGETS, ETA = {"tat": 0.3, "dks": 1.5}, 0.9
 SCALARS = ("input_scale", "input_shift", "output_shift", "output_scale")
 
 #: Operations that are linear in the nodes before, and those that are in one node.
-MIXTURES = (*LINEAR, *SUMS, *STACKS, "sub", "reduce_window_sum")
+MIXTURES = (*LINEAR, *SUMS, *STACKS, "sub")
 PARTS = ("slice", "dynamic_slice", "split", "gather")
 SCALINGS = ("mul", "div", "dot_general", "conv_general_dilated")
 

@@ -165,6 +165,10 @@ HEADS: dict[str, tuple[Callable[..., Any], set[str]]] = {
         lambda p, x: (dense(p["b"], mlp(p, x)), dense(p["c"], dense(p["b"], mlp(p, x)))),
         {"c"},
     ),
+    "a linear model beside it": (
+        lambda p, x: dense(p["a"], x) + dense(p["c"], jnp.tanh(dense(p["b"], x))),
+        {"a", "c"},
+    ),
     "a residual sum at the end": (
         lambda p, x: (y := mlp(p, x)) + dense(p["c"], jnp.tanh(dense(p["b"], y))),
         set(),

@@ -331,6 +331,40 @@ OPTION_A = {
 }
 
 
+# A shortcut of several kernels in a row, as GhostNet's.
+
+
+def several(shortcut: Callable[..., Any], last: bool = False) -> Spelling:
+    """Blocks of which the first one's shortcut has kernels; perhaps as the last operand."""
+
+    def apply(p: Any, x: Any) -> Any:
+        x = x @ p["stem"]
+        for i, layer in enumerate(p["blocks"]):
+            y = conv(jax.nn.relu(conv(x, layer["a"])), layer["b"])
+            x = x if i else shortcut(layer, x)
+            x = y + x if last else x + y
+        return x
+
+    of_shortcut = {"depthwise": shape(3, 3, 1, N), "pointwise": shape(N, N), "bias": shape(N)}
+    layer = {"a": shape(3, 3, N, N), "b": shape(3, 3, N, N)} | of_shortcut
+    params = {"stem": shape(), "blocks": COUNT * [layer]}
+    return Spelling(apply, params, (shape(2, 8, 8, N),))
+
+
+def depthwise(p: Any, x: Any) -> Any:
+    return conv(x, p["depthwise"], feature_group_count=N) + p["bias"]
+
+
+def in_parts(p: Any, x: Any) -> Any:
+    """Depthwise kernel that is applied to each half of the channels."""
+    halves = zip(jnp.split(x, 2, -1), jnp.split(p["depthwise"], 2, -1), strict=True)
+    return jnp.concatenate([conv(x, w, feature_group_count=N // 2) for x, w in halves], -1)
+
+
+def averaged(x: Any) -> Any:
+    return jax.lax.reduce_window(x, 0.0, jax.lax.add, (1, 3, 3, 1), (1, 1, 1, 1), "SAME") / 9
+
+
 def pyramid(p: Any, x: Any, block: bool, down: bool = False) -> list[Any]:
     """Pyramid on a backbone with or without residual blocks; perhaps with a second way down."""
     levels = []
@@ -599,6 +633,23 @@ SPELLINGS: dict[str, tuple[dict[str, float], dict[str, Spelling]]] = {
     "shortcuts by every second pixel": (
         every(ROOT, "b"),
         {f"{size} pixels": Spelling(option_a, OPTION_A, at(size)) for size in (2, 4, 8, 16)},
+    ),
+    "shortcuts of several kernels": (
+        every(ROOT, "b"),
+        {
+            "one": several(lambda p, x: x @ p["pointwise"]),
+            "two": several(lambda p, x: depthwise(p, x) @ p["pointwise"]),
+            "two, the other way round": several(lambda p, x: depthwise(p, x @ p["pointwise"])),
+            "the last operand": several(lambda p, x: depthwise(p, x) @ p["pointwise"], last=True),
+            "an einsum": several(
+                lambda p, x: jnp.einsum("bhwi,io->bhwo", depthwise(p, x), p["pointwise"])
+            ),
+            "averaged first": several(lambda p, x: depthwise(p, averaged(x)) @ p["pointwise"]),
+            "in parts": several(lambda p, x: in_parts(p, x) @ p["pointwise"]),
+            "rematerialized": several(
+                jax.checkpoint(lambda p, x: depthwise(p, x) @ p["pointwise"])
+            ),
+        },
     ),
     "pyramids": (
         {},

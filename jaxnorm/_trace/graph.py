@@ -3,7 +3,8 @@
 The *distance* of one node from another is the number of kernels that every path between them
 passes. The sum of a stream and a branch has one operand at distance 0 from a node, the source, from
 which the other operand is at distance 1 or more; or, for a shortcut with a kernel, at distances 1
-and 2 or more.
+and 2 or more. A shortcut of several kernels in a row, such as a depthwise and a pointwise one, is a
+linear function of the source, which the branch is not, and no farther than the branch.
 """
 
 import functools
@@ -135,7 +136,7 @@ class Graph:
         if node.primitive not in (*SUMS, "sub") or len(set(node.operands)) < 2:
             return None
         one, other = node.operands
-        for least in (0, 1):
+        for least in (0, 1, 2):
             pairs = (one, other), (other, one)
             sums = [x for pair in pairs if (x := self._sum_of(index, *pair, least))]
             if sums:
@@ -143,7 +144,10 @@ class Graph:
         return None
 
     def _sum_of(self, index: int, near: int, far: int, least: int) -> Sum | None:
-        """Returns the sum of a stream and a branch at these distances from common sources."""
+        """Returns the sum of a stream and a branch at these distances from common sources.
+
+        The shortcut is at a distance of 0 or 1, or, for 2, of two linear kernels or more.
+        """
         before = self.ancestors(near) if least else self.ancestors_in_layer(near)
         candidates, fits = before & self.ancestors(far, since=min(before)), list[int]()
         while candidates and not fits:
@@ -175,8 +179,19 @@ class Graph:
 
     def _fits(self, source: int, near: int, far: int, least: int) -> bool:
         distance = self.distances({source}, max(near, far) + 1)
-        fits = distance.get(near) == least and distance.get(far, 0) >= least + 1
+        if least < 2:
+            fits = distance.get(near) == least and distance.get(far, 0) >= least + 1
+        else:
+            fits = self._is_linear_shortcut(source, near, far, distance)
         return fits and not (least and self._is_gated(near, far, distance))
+
+    def _is_linear_shortcut(
+        self, source: int, near: int, far: int, distance: dict[int, float]
+    ) -> bool:
+        """Returns True for several linear kernels beside a branch of as many or more."""
+        is_as_far = 2 <= distance.get(near, 0) <= distance.get(far, 0)
+        sources = frozenset([source])
+        return is_as_far and self._is_linear(sources, near) and not self._is_linear(sources, far)
 
     def _is_gated(self, near: int, far: int, distance: dict[int, float]) -> bool:
         """Returns True if a product multiplies a shortcut, or a branch with another stream."""

@@ -7,10 +7,14 @@ from jaxnorm._paths import Path
 from jaxnorm._trace.graph import Graph
 from jaxnorm._trace.interpret import Program
 from jaxnorm._trace.rules import product_axes
+from jaxnorm._trace.streams import stream_sums
 
 
 def heads(program: Program) -> set[Path]:
     """Returns the kernels after which neither a kernel nor a residual sum follows.
+
+    A sum is residual if it is one of a stream with a shortcut without kernels: a linear model
+    beside a network makes the same result.
 
     Args:
         program: a program with nodes.
@@ -18,7 +22,8 @@ def heads(program: Program) -> set[Path]:
     graph = Graph(program.facts.nodes or [])
     live = graph.ancestors(*(x.node for x in program.results if x.node is not None))
     products = {i for i in live if graph.nodes[i].is_product}
-    joins = products | {i for i in live if graph.residual_sum(i)}
+    sums = [item for stream in stream_sums(graph, program) for item in stream]
+    joins = products | {item.position for item in sums if item.kind != "merge"}
     before = graph.ancestors(*(j for i in joins for j in graph.nodes[i].operands))
     inner = {path for i in products & before for path in graph.nodes[i].constant.sources}
     last = {path for i in products - before for path in graph.nodes[i].constant.sources}

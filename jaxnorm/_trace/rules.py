@@ -21,7 +21,10 @@ AFFINE = (*SUMS, "sub", "mul", "div", "neg")
 STACKS = ("stack", "concatenate")
 #: Primitives that are linear in their first operand, unless they cast it to integers or pad it with
 #: other numbers than 0.
-LINEAR = (*VIEWS, "device_put", "gather", "neg", "optimization_barrier", "pad", "reduce_sum")
+LINEAR = (
+    *(*VIEWS, "device_put", "gather", "neg", "optimization_barrier", "pad"),
+    *("reduce_sum", "reduce_window_sum"),
+)
 
 #: Operations of the inputs and a parameter that is no kernel: a bias, a scale, a table.
 _ELEMENTWISE = (

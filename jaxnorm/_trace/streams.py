@@ -83,12 +83,18 @@ def residual_streams(program: Program) -> list[list[Branch]]:
                 "last kernel of each branch by hand, with scale_branches(raw, factors)."
             )
     graph = Graph(nodes)
+    streams = stream_sums(graph, program)
+    outers = [item for stream in streams for item in stream if item.kind == "identity"]
+    inside = {i for x in outers for i in graph.between(x.sources, x.branch)}
+    return [branches for stream in streams if (branches := _known(graph, stream, inside))]
+
+
+def stream_sums(graph: Graph, program: Program) -> list[list[Sum]]:
+    """Returns the sums of each stream that reaches a result, in execution order."""
     live = graph.ancestors(*(x.node for x in program.results if x.node is not None))
     sums = [item for i in sorted(live) if (item := graph.sum_at(i)) and item.kind != "adapter"]
     outers = [item for item in sums if item.kind == "identity"]
-    inside = {i for x in outers for i in graph.between(x.sources, x.branch)}
-    streams = _streams(graph, sums, _first_sums(graph, sums, outers))
-    return [branches for stream in streams if (branches := _known(graph, stream, inside))]
+    return _streams(graph, sums, _first_sums(graph, sums, outers))
 
 
 def _known(graph: Graph, stream: list[Sum], inside: set[int]) -> list[Branch]:
