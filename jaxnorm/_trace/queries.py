@@ -177,8 +177,14 @@ def marked_layers(program: Program) -> dict[str, MarkedLayer]:
 
 
 def _is_plain(product: Product) -> bool:
-    """Returns True for a product outside of loops whose last axis is its units, in their order."""
-    if product.use.within or product.use.kernel.scaled is not None:
+    """Returns True for a product whose last axis is its units, in their order.
+
+    It is outside of loops, or of one layer per turn of a scan over kernels stacked along their
+    first axes.
+    """
+    kernel, within = product.use.kernel, product.use.within
+    in_scans = within == ("scan",) * len(kernel.scanned) and kernel.stacks_first
+    if not in_scans or kernel.scaled is not None:
         return False
     *others, last = product.unit_order()
     in_order = len(last) <= 1 and all(step == 1 for _, step in last)

@@ -57,12 +57,11 @@ class Use(NamedTuple):
         The axes of layers that scans slice are the kernel's first.
         """
         view, scanned = self.kernel, self.kernel.scanned_axes()
-        if self.fan_in is None or scanned is None:
+        if self.fan_in is None or scanned is None or not view.stacks_first:
             return False
-        are_first = scanned == tuple(range(-len(view.shape), len(scanned) - len(view.shape)))
         units = tuple(factor for axis in sorted(self.places) for factor in view.dims[axis])
         (order,) = view.with_dims([units]).strides((*self.fan_in, *scanned))
-        return are_first and len(order) <= 1 and all(step == 1 for _, step in order)
+        return len(order) <= 1 and all(step == 1 for _, step in order)
 
 
 class Product(NamedTuple):
@@ -118,9 +117,12 @@ class Product(NamedTuple):
         return self._replace(biased=True, bias=bias.path if bias and per_unit else None)
 
     def _has_order_of(self, bias: View) -> bool:
-        """Returns True if the bias has one value per unit, in the order of the kernel's units."""
+        """Returns True if the bias has one value per unit, in the order of the kernel's units.
+
+        Axes of layers are the first ones, as code that meets stacks of biases takes them.
+        """
         scanned = bias.scanned_axes()
-        if len(bias.dims) != len(self.form.dims) or scanned is None:
+        if len(bias.dims) != len(self.form.dims) or scanned is None or not bias.stacks_first:
             return False
         return bias.broadcast(self.form.sizes).strides(scanned) == self.unit_order()
 

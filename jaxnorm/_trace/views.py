@@ -123,6 +123,12 @@ class View(NamedTuple):
             return None
         return tuple(axis - len(dims) for axis in axes)
 
+    @property
+    def stacks_first(self) -> bool:
+        """True if the axes that scans have sliced, each whole and in order, come first."""
+        axes, ndim = self.scanned_axes(), len(self.shape)
+        return axes is not None and axes == tuple(range(-ndim, len(axes) - ndim))
+
     def strides(self, without: Axes | None) -> list[list[tuple[int, int]]]:
         """Returns, for each axis of the view, its sizes and strides in a flattened array.
 

@@ -12,7 +12,7 @@ from jaxnorm._numerics import promote
 from jaxnorm._paths import Path
 from jaxnorm._trace.queries import MarkedLayer
 from jaxnorm.nnx._batch_norm import BatchNorm, PopulationNorm
-from jaxnorm.nnx._followed import followed_layers, has_own_call
+from jaxnorm.nnx._followed import followed_layers, has_own_call, stack_sizes
 from jaxnorm.nnx._modules import ModulePath, check_module, clone, exchange, set_bias
 from jaxnorm.nnx._scale_and_bias import Identity, ScaleAndBias
 
@@ -28,9 +28,9 @@ class FoldedModel(NamedTuple):
         remaining: the paths of the BatchNorm layers that are still in it, because they do not
             directly follow a kernel: in front of one (pre-activation residual nets), after a sum,
             after a permutation of the units (channel shuffle), or after a layer whose output has
-            another reader, or inside a scan over stacked layers; because they are called with
-            ``use_running_average=False`` in evaluation; or because they are of a subclass with its
-            own call.
+            another reader; because layers of a scan share them, or their stack is not along the
+            first axis; because they are called with ``use_running_average=False`` in evaluation; or
+            because they are of a subclass with its own call.
     """
 
     model: nnx.Module
@@ -212,7 +212,7 @@ def _carried_by_kernels(
 
 def _add_bias(layer: Any, batch_norm: Normalization) -> None:
     """Adds the bias of the normalization that follows the layer to the layer's own."""
-    zeros = jnp.zeros(batch_norm.num_features, layer.param_dtype)
+    zeros = jnp.zeros((*stack_sizes(layer), batch_norm.num_features), layer.param_dtype)
     bias = zeros if layer.bias is None else layer.bias[...]
     total = promote(bias)
     if batch_norm.bias is not None:

@@ -34,8 +34,9 @@ def followed_layers(
     """Returns the layer of each normalization that directly follows a Linear, Conv, ConvTranspose.
 
     Directly: its input is the layer's output, bias included, with the units in their order on the
-    last axis; the layer and the normalization are called once, and nothing else reads the output,
-    the kernel or the bias. A normalization of a subclass with its own call follows no layer.
+    last axis; the layer and the normalization are called once, or once per turn of a scan over
+    stacks of both, and nothing else reads the output, the kernel or the bias. A normalization of a
+    subclass with its own call follows no layer.
 
     Args:
         model: the model.
@@ -65,11 +66,22 @@ def followed_layers(
         return output, nnx.to_pure_dict(nnx.state(bound, nnx.Not(nnx.Param)))
 
     program = trace(run, nnx.to_pure_dict(state), (arrays, *inputs), kernels)
+    modules: dict[ModulePath, Any] = dict(nnx.iter_modules(model))
+    layers = {Path(map(str, (*path, "kernel"))): module for path, module in modules.items()}
     return {
         names[name]: layer
         for name, layer in marked_layers(program).items()
-        if name and layer.bias == layer.kernel.beside("bias")
+        if name
+        and layer.bias == layer.kernel.beside("bias")
+        and _are_alike(layers[layer.kernel], modules[names[name]])
     }
+
+
+def _are_alike(layer: Any, normalization: Any) -> bool:
+    """Returns True if a normalization has values for each unit of each layer of a stack."""
+    variables = (layer.bias, *(getattr(normalization, x) for x in ("mean", "var", "scale", "bias")))
+    shape = (*stack_sizes(layer), layer.out_features)
+    return all(variable is None or variable[...].shape == shape for variable in variables)
 
 
 def _marked(
@@ -81,7 +93,8 @@ def _marked(
     for layer in modules.values():
         if isinstance(layer, _LAYERS) and layer.bias is None:
             # The trace shows whether the layer would add it, or is used by its kernel alone.
-            set_bias(layer, jnp.zeros((*_stack(layer), layer.out_features), layer.param_dtype))
+            shape = (*stack_sizes(layer), layer.out_features)
+            set_bias(layer, jnp.zeros(shape, layer.param_dtype))
     names = {
         str(number): path
         for number, path in enumerate(normalizations)
@@ -93,8 +106,8 @@ def _marked(
     return exchange(copy, marks), names
 
 
-def _stack(layer: Any) -> tuple[int, ...]:
-    """Returns the axes of layers, which `nnx.vmap` has put in front of a kernel's own."""
+def stack_sizes(layer: Any) -> tuple[int, ...]:
+    """Returns the sizes of the axes of layers, which `nnx.vmap` has put in front of a kernel's own."""
     shape = layer.kernel[...].shape
     own = 2 if isinstance(layer, nnx.Linear) else 2 + len(layer.kernel_size)
     return tuple(shape[: len(shape) - own])

@@ -312,11 +312,33 @@ class Stacked(nnx.Module):
         (lambda rngs: nnx.ConvTranspose(8, 8, (3, 3), use_bias=False, rngs=rngs), (2, 4, 4, 8)),
     ],
 )
-def test_stacked_layers_without_biases_stay_beside_folded_ones(layer: Any, shape: Any) -> None:
+def test_folds_layers_of_a_scan_as_those_of_a_loop(layer: Any, shape: Any) -> None:
     model, x = Stacked(nnx.Rngs(0), layer), jax.random.normal(jax.random.key(0), shape)
     model(x)
     model.eval()
     folded, remaining = fold_batch_norm(model, x)
-    assert remaining == [("blocks", "norm")]
+    assert remaining == []
     np.testing.assert_allclose(folded(x), model(x), atol=1e-5)
-    assert replace_batch_norm(model, x)(x).shape == x.shape
+    plain = replace_batch_norm(model, x)
+    assert type(plain.blocks.norm).__name__ == "Identity"
+    assert plain.blocks.layer.bias.shape == (3, 8)
+    assert plain(x).shape == x.shape
+
+
+def test_leaves_a_normalization_that_the_layers_of_a_scan_share() -> None:
+    class Sharing(nnx.Module):
+        def __init__(self, rngs: nnx.Rngs):
+            make = nnx.vmap(lambda rngs: nnx.Linear(8, 8, rngs=rngs))
+            self.layers = nnx.split_rngs(splits=8)(make)(rngs)
+            self.norm = nnx.BatchNorm(8, rngs=rngs)
+
+        def __call__(self, x: Any) -> Any:
+            axes = (nnx.Carry, 0, None)
+            run = nnx.scan(lambda x, layer, norm: norm(layer(x)), in_axes=axes, out_axes=nnx.Carry)
+            return run(x, self.layers, self.norm)
+
+    model, x = Sharing(nnx.Rngs(0)), jnp.ones((6, 8))
+    model.eval()
+    folded, remaining = fold_batch_norm(model, x)
+    assert remaining == [("norm",)]
+    np.testing.assert_allclose(folded(x), model(x), atol=1e-5)
