@@ -56,7 +56,8 @@ def data_dependent_init(
             prefix of them: the `residual_factors`, for branches that start quietly.
 
     Returns:
-        A tree of the same structure. A unit whose pre-activations are all equal keeps its weights;
+        A tree of the same structure. A unit whose pre-activations are all equal, such as one
+        behind a scale of zero, has nothing to be fitted to: its weights are multiplied by d alone;
         a kernel that is used twice is initialized by its first use, and each layer of a stack,
         which the model scans over, by its own turn; kernel and bias are then stacked along their
         first axes.

@@ -94,9 +94,11 @@ def linearly_constrain(
     meet it; `LinearlyConstrained` says where they do not.
 
     Args:
-        params: plain parameters.
+        params: plain parameters, of a network without batch normalization.
         optimizer: any optax transformation.
-        layout: which leaves are kernels, and their fan-in axes.
+        layout: which leaves are kernels, and their fan-in axes. `traced_layout` looks at the
+            model's program, too, and warns if it still has batch normalization; the names and
+            shapes that other layouts see do not tell.
 
     Returns:
         ``(params, optimizer)``: plain parameters, centered, and the optimizer for them. The sums

@@ -55,8 +55,10 @@ def normalizer_free(
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters,
             without batch normalization and with biases in its layers; for NNX ``lambda params, x:
             functional.apply(params, state, x, train=False)[0]`` of a model that
-            `replace_batch_norm` returned. Without dropout and stochastic depth, which belong into
-            the loss alone.
+            `replace_batch_norm` returned. A layer of batch normalization that evaluates with stored
+            statistics is a constant scale and shift in the program, so nothing warns of it: build
+            the model without. Without dropout and stochastic depth, which belong into the loss
+            alone.
         params: its random parameters, plain.
         optimizer: any optax transformation, clipping, momentum and weight decay included.
         *inputs: a minibatch of some hundred rows, and the remaining arguments of ``apply``.
@@ -112,7 +114,7 @@ def normalizer_free(
     _warn_of_no_biases(roles)
     constrained = _layout_of(roles, roles.zero_sums if zero_sums else set())
     some = zero_sums and bool(roles.zero_sums)
-    raw = center_kernels(params, layout=constrained) if some else params
+    raw = _centered(params, constrained) if some else params
     factors = residual_factors(apply, params, *inputs, free=free) if quiet else None
     if fitted:
         raw = _fitted(apply, raw, inputs, roles, free, factors)
@@ -126,6 +128,11 @@ def normalizer_free(
         layout = _layout_of(roles, {*roles.biases})
         optimizer = centered_inputs(optimizer, apply, raw, *inputs, layout=layout, free=free)
     return raw, optimizer
+
+
+def _centered(params: PyTree, layout: Layout) -> PyTree:
+    """Returns `center_kernels` of parameters by one compiled function, not by one per shape."""
+    return compiled(lambda params: center_kernels(params, layout=layout), params, ())
 
 
 def _warn_of_no_biases(roles: Roles) -> None:

@@ -366,3 +366,17 @@ def test_errors_teach() -> None:
     state = centered_inputs(optax.sgd(0.1), network, PARAMS, X).init(PARAMS)
     with pytest.raises(ValueError, match=r"decay is 1\.5"):
         refresh_input_means(state, network, PARAMS, X, decay=1.5)
+
+
+def test_a_bias_that_is_stacked_along_its_last_axis_is_left_alone() -> None:
+    """Its layers are not along the kernel's first axis, where its values would be looked for."""
+    params = {"kernel": draw(1, 3, 4, 4), "bias": draw(2, 4, 3)}
+
+    def apply(p: Any, x: Any, last: bool) -> Any:
+        biases = p["bias"].T if last else p["bias"].reshape(3, 4)
+        layer = lambda x, slices: (jnp.tanh(x @ slices[0] + slices[1][None]), None)  # noqa: E731
+        return jax.lax.scan(layer, x, (p["kernel"], biases))[0]
+
+    x, first = draw(3, 6, 4), params | {"bias": params["bias"].T}
+    assert input_means(apply, first, x, False)["kernel"].shape == (3, 4, 1)
+    assert isinstance(input_means(apply, params, x, True)["kernel"], optax.MaskedNode)
