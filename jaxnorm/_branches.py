@@ -1,6 +1,5 @@
 """Residual branches that start quietly: factors read off a model's program."""
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxnorm._checks import known_values
+from jaxnorm._checks import known_values, warn
 from jaxnorm._layout import Layout, kernels_by_path
 from jaxnorm._node import Reparametrization, is_node
 from jaxnorm._numerics import multiplied
@@ -100,7 +99,8 @@ def scale_branches(raw: PyTree, factors: PyTree) -> PyTree:
         Parameters of the same structure, shapes and types.
 
     Raises:
-        ValueError: for factors of another structure.
+        ValueError: for factors of another structure, and for a factor of a spectrally normalized
+            kernel, or of another kind whose set has no scale.
 
     Works under jit, and keeps shardings.
 
@@ -109,18 +109,26 @@ def scale_branches(raw: PyTree, factors: PyTree) -> PyTree:
         >>> scale_branches({"kernel": jnp.ones((2, 1))}, {"kernel": 0.5})["kernel"].tolist()
         [[0.5], [0.5]]
     """
+    return jax.tree.map(_scaled, raw, factors, is_leaf=is_node)
 
-    def scaled(entry: Any, factor: float) -> Any:
-        if factor == 1.0:
-            return entry
-        if not isinstance(entry, Reparametrization):
-            return multiplied(entry, jnp.asarray(factor, jnp.float32))
-        if entry.scale_field is None:
-            return entry.rescaled(jnp.asarray(factor))
+
+def _scaled(entry: Any, factor: float) -> Any:
+    """Returns a parameter, plain or reparametrized, times a factor."""
+    if factor == 1.0:
+        return entry
+    if not isinstance(entry, Reparametrization):
+        return multiplied(entry, jnp.asarray(factor, jnp.float32))
+    if entry.scale_field is not None:
         scale = getattr(entry, entry.scale_field)
-        return entry.replaced(**{entry.scale_field: scaled(scale, factor)})
-
-    return jax.tree.map(scaled, raw, factors, is_leaf=is_node)
+        return entry.replaced(**{entry.scale_field: _scaled(scale, factor)})
+    rescaled = entry.rescaled(jnp.asarray(factor))
+    if rescaled is entry:
+        raise ValueError(
+            f"a {type(entry).__name__} kernel of shape {entry.effective().shape} ends a branch "
+            f"with the factor {factor:.3g}, and has no scale to change; wanted one that has: wrap "
+            "it in Scaled, with reparametrize(raw, Scaled, layout)."
+        )
+    return rescaled
 
 
 def _factors(streams: list[list[Branch]], leaves: dict[Path, Any]) -> dict[Path, float]:
@@ -138,11 +146,9 @@ def _factors(streams: list[list[Branch]], leaves: dict[Path, Any]) -> dict[Path,
                     "branches, so that no one factor fits; scale those branches by hand."
                 )
     if scaled:
-        warnings.warn(
+        warn(
             f"the model scales the branches that end in {listed(sorted(scaled))} itself, by small "
-            "scales, zeros or a constant: residual_factors leaves them as they are.",
-            UserWarning,
-            stacklevel=3,
+            "scales, zeros or a constant: residual_factors leaves them as they are."
         )
     return {path: factor for path, factor in factors.items() if path not in scaled}
 

@@ -1,7 +1,6 @@
 """Initial weights whose units have mean 0 and variance 1 on a minibatch, by their own factors."""
 
 import math
-import warnings
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._axes import per_unit, unit_shape
-from jaxnorm._checks import POSITIVE, check_number
+from jaxnorm._checks import POSITIVE, check_number, warn
 from jaxnorm._fitted import Biases, Factors, fitted, mean_and_factor
 from jaxnorm._layout import Layout, Setting, broadcast, flax_layout
 from jaxnorm._node import is_node
@@ -210,13 +209,11 @@ def _warn_of_unfitted(
     for kernel in kernels:
         bias = _bias_path(kernel, biases)
         if bias in biases.keys() - fitted:
-            warnings.warn(
+            warn(
                 f"the model does not add the bias {bias!r} to the product of the kernel {kernel!r} "
                 "directly, or uses it elsewhere too, so it cannot take a mean out: it does not "
                 "change, and these units only get their variance. Add it to the product itself, or "
-                "give it another name if it is no bias.",
-                UserWarning,
-                stacklevel=3,
+                "give it another name if it is no bias."
             )
 
 

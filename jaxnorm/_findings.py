@@ -208,16 +208,18 @@ def _looked_at(
         layers.setdefault(name, {})[quantity] = float(value)
     leaves = {path: x for path, x in named_entries(effective(params)) if not is_absent(x)}
     zeros = [path for path, x in leaves.items() if not np.any(x)]
-    ends = _of(_branch_ends(apply, params, inputs), layers)
+    ends = _of(_branch_ends(apply, params, inputs, free), layers)
     return layers, _findings(layers, positions, ends, is_cut=bool(_of(zeros, layers)))
 
 
-def _branch_ends(apply: Apply, params: PyTree, inputs: tuple[Any, ...]) -> list[Path]:
+def _branch_ends(
+    apply: Apply, params: PyTree, inputs: tuple[Any, ...], free: Sequence[str]
+) -> list[Path]:
     """Returns the last kernels of residual branches; none if they cannot be read off."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            factors = residual_factors(apply, params, *inputs)
+            factors = residual_factors(apply, params, *inputs, free=free)
     except ValueError:
         return []
     return [path for path, factor in named_entries(factors) if factor != 1.0]
@@ -307,7 +309,7 @@ def _alike(hidden: Layers) -> list[Finding]:
 def _dormant(hidden: Layers, is_cut: bool) -> list[Finding]:
     shares = {name: row["dormant"] for name, row in hidden.items()}
     shares = {name: x * (x < 1 or not is_cut) for name, x in shares.items()}
-    name = max(shares, key=lambda name: (shares[name], name))
+    name = max(shares, key=lambda name: shares[name])
     if shares[name] <= SHARE:
         return []
     return [Finding("dormant", name, {"share": shares[name]}, ("data_dependent_init",))]

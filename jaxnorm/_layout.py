@@ -217,6 +217,8 @@ def flax_layout(params: PyTree) -> PyTree:
         UserWarning: once per leaf, if its name, the number of its axes or the shape of the bias
             beside it shows that the rule is wrong: the kernels above, and LoRA factors.
 
+    Only names and ranks count, so jit, pmap, shard_map and sharding change nothing.
+
     Example:
         >>> import jax.numpy as jnp
         >>> flax_layout({"conv": {"kernel": jnp.ones((3, 3, 8, 16)), "bias": jnp.ones(16)}})
@@ -241,6 +243,8 @@ def torch_layout(params: PyTree) -> PyTree:
             or more, stacked layers, PyTorch's transposed convolutions; recurrent cells
             (``weight_ih``) and LoRA factors, which the layout leaves free.
 
+    Only names and ranks count, so jit, pmap, shard_map and sharding change nothing.
+
     Example:
         >>> import jax.numpy as jnp
         >>> torch_layout({"weight": jnp.ones((16, 8, 3, 3)), "bias": jnp.ones(16)})
@@ -262,6 +266,8 @@ def layout_from_rules(rules: Sequence[tuple[str, int | Iterable[int] | None]]) -
     Returns:
         A layout. Calling it raises ValueError if a rule matches no path at all (the message lists
         the paths), or if a leaf lacks the axes that its rule names.
+
+    Only names and ranks count, so jit, pmap, shard_map and sharding change nothing.
 
     Example:
         >>> import jax.numpy as jnp
@@ -294,6 +300,8 @@ def exclude(*patterns: str, layout: Layout = flax_layout) -> Layout:
 
     Returns:
         A layout. Calling it raises ValueError if an expression matches no path at all.
+
+    Only names and ranks count, so jit, pmap, shard_map and sharding change nothing.
 
     Example:
         >>> import jax.numpy as jnp

@@ -308,6 +308,8 @@ def linear_stddev(
         ValueError: as `collect_preactivations` does, and for a stack of layers that the model scans
             over, which one number cannot describe.
 
+    Nothing is computed, so jit, pmap, shard_map and sharding change nothing.
+
     Example:
         >>> import jax, jax.numpy as jnp
         >>> params = {"last": {"kernel": jnp.eye(2)}, "zeroth": {"kernel": jnp.eye(2)}}

@@ -60,6 +60,9 @@ def reparametrize(
     Raises:
         ValueError: if the layout constrains nothing.
 
+    Under jit, pmap and shard_map each kind is made as its ``from_kernel`` says, with sums over the
+    fan-in, which must be whole in a shard_map; sharded parameters stay in place.
+
     Example:
         >>> import jax.numpy as jnp
         >>> from jaxnorm import Scaled, effective
@@ -88,6 +91,8 @@ def parameter_count(params: PyTree) -> int:
 
     Returns:
         The sum of the leaves' sizes; a linearly constrained unit of m weights counts as m - 1.
+
+    Inside pmap and shard_map the leaves are those of one device.
 
     Example:
         >>> import jax.numpy as jnp

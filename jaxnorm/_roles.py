@@ -69,7 +69,7 @@ def describe_roles(
     Raises:
         ValueError: as `normalizer_free`.
 
-    Nothing is computed.
+    Nothing is computed, and sharding has no influence; call it outside of jit, pmap and shard_map.
 
     Example:
         >>> import jax.numpy as jnp

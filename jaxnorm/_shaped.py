@@ -257,7 +257,7 @@ def traced_depth(
     """
     program = trace(apply, params, inputs, nodes=True)
     graph = Graph(program.facts.nodes or [])
-    results = [value.node for value in program.results if value.node is not None]
+    results = program.result_nodes()
     known = {} if factors is None else dict(named_entries(factors))
     sums: dict[int, tuple[Sum, float]] = {}
     variables = _variables(graph.nodes)

@@ -162,17 +162,20 @@ def power_iteration(params: PyTree, vectors: Vectors | None = None, iterations: 
         >>> {path: v.shape for path, v in power_iteration(params).items()}
         {'kernel': (2,)}
 
+    Under jit the vectors are those of the whole kernels; under pmap and shard_map with replicated
+    parameters each device computes the same, and a kernel must be whole.
+
     Source: Miyato et al. 2018, Algorithm 1.
     """
     matrices = {
-        str(path): jax.lax.stop_gradient(leaf.matrix())
+        path: jax.lax.stop_gradient(leaf.matrix())
         for path, leaf in named_entries(params, _is_leaf)
         if isinstance(leaf, SpectrallyNormalized)
     }
     if vectors is None:
-        return {path: _exact_vector(matrix) for path, matrix in matrices.items()}
+        return {str(path): _exact_vector(matrix) for path, matrix in matrices.items()}
     return {
-        path: _iterated(matrix, promote(vectors[path], matrix), iterations)
+        str(path): _iterated(matrix, promote(_vector_of(vectors, path), matrix), iterations)
         for path, matrix in matrices.items()
     }
 
@@ -199,13 +202,28 @@ def attach_singular_vectors(params: PyTree, vectors: Vectors) -> PyTree:
         >>> params = {"kernel": SpectrallyNormalized.from_kernel(jnp.diag(jnp.ones(2)), -2)}
         >>> attach_singular_vectors(params, power_iteration(params))["kernel"].vector.shape
         (2,)
+
+    Nothing is computed or communicated, also under jit, pmap and shard_map.
+
+    Source: Miyato et al. 2018, Algorithm 1.
     """
 
     def attached(path: Path, leaf: Any) -> Any:
         is_spectral = isinstance(leaf, SpectrallyNormalized)
-        return leaf.replaced(vector=vectors[str(path)]) if is_spectral else leaf
+        return leaf.replaced(vector=_vector_of(vectors, path)) if is_spectral else leaf
 
     return map_entries(attached, params, is_leaf=_is_leaf)
+
+
+def _vector_of(vectors: Vectors, path: Path) -> Vector:
+    """Returns the vector of a kernel. Raises KeyError, with what to do, if there is none."""
+    if str(path) not in vectors:
+        known = ", ".join(vectors) or "(there are none)"
+        raise KeyError(
+            f"there is no singular vector for the kernel {path!r}; the vectors are those of: "
+            f"{known}. Start them from these parameters: vectors = power_iteration(params)."
+        )
+    return vectors[str(path)]
 
 
 def _is_leaf(x: Any) -> bool:

@@ -202,6 +202,17 @@ def test_scales_plain_parameters_and_scales_of_layers() -> None:
     assert set(np.ravel(scaled["kernel"]).tolist()) == {0.5}
 
 
+def test_refuses_a_kernel_that_has_no_scale() -> None:
+    """The norm of a spectrally normalized kernel is 1, whatever the factor."""
+    raw = jn.reparametrize(DRAWN, jn.SpectrallyNormalized, layout=KERNELS)
+    factors = {"up": 1.0, "down": 0.25}
+    with pytest.raises(ValueError, match=r"SpectrallyNormalized.*0\.25.*Scaled"):
+        jn.scale_branches(raw, factors)
+    scaled = jn.scale_branches(jn.reparametrize(raw, jn.Scaled, layout=KERNELS), factors)
+    largest = np.linalg.svd(np.asarray(jn.effective(scaled)["down"], np.float64))[1][0]
+    np.testing.assert_allclose(largest, 0.25, rtol=1e-5)
+
+
 def test_refuses_factors_of_another_structure() -> None:
     with pytest.raises(ValueError, match="kernel"):
         jn.scale_branches({"kernel": jnp.ones((2, 2))}, {"weight": 0.5})

@@ -301,6 +301,20 @@ def test_verdict(name: str) -> None:
     assert all(words in verdict for words in expected.split("|"))
 
 
+def test_branches_of_a_stream_of_learned_latents_are_looked_at() -> None:
+    drawn = {name: single(normal(60 + i, 32, 32)) / 8 for i, name in enumerate("vh")}
+    params = drawn | {"z": single(normal(62, 3, 32)), "p": [drawn["h"], 5 * drawn["h"]]}
+
+    def apply(params: Any, x: Any) -> Any:
+        z, context = params["z"][None], (x @ params["v"])[:, None]
+        for kernel in params["p"]:
+            z = z + jax.nn.relu((z + context) @ params["h"]) @ kernel
+        return z.mean(1) @ params["v"]
+
+    (finding, *_) = jn.propagation_findings(apply, params, ROWS_OF_32, free=["^z$"])
+    assert finding.kind == "branches"
+
+
 def test_numbers_that_are_not_finite_are_named() -> None:
     apply, params = chain(3, jax.nn.relu, 2.0)
     params[1] = params[1].at[0, 0].set(jnp.inf)

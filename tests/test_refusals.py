@@ -366,7 +366,11 @@ TABLE = (
     ),
     value("BatchNorm|layout_from_rules", jn.nnx.layout, nnx.BatchNorm(3, rngs=nnx.Rngs(0))),
     *(
-        Refusal(KeyError, "'kernel'", partial(function, SPECTRAL, {"other/kernel": jnp.ones(4)}))
+        Refusal(
+            KeyError,
+            "'kernel'|other/kernel|power_iteration(params)",
+            partial(function, SPECTRAL, {"other/kernel": jnp.ones(4)}),
+        )
         for function in (jn.power_iteration, jn.attach_singular_vectors)
     ),
     # Axes, rules and layouts.

@@ -53,8 +53,7 @@ def normalized_over_samples(
     pairs = zip(nodes, others, strict=True)
     grows = [node.shape != other.shape for node, other in pairs]
     graph = Graph(nodes)
-    results = [value.node for value in program.results if value.node is not None]
-    live = graph.ancestors(*results)
+    live = graph.ancestors(*program.result_nodes())
     found: dict[Path, None] = {}
     for index in sorted(live):
         node = nodes[index]
@@ -75,10 +74,12 @@ def _has_sums_over(program: Program, inputs: tuple[Any, ...]) -> bool:
 def _normalized(graph: Graph, statistic: int, grows: list[bool], live: set[int]) -> list[Path]:
     """Returns the kernels before a statistic, if it comes back to what it was taken of."""
     nodes = graph.nodes
-    before = _products(graph, nodes[statistic].operands[0])
+    before = graph.last_products(nodes[statistic].operands[0])
     after = [i for i in live if i > statistic and len(set(nodes[i].operands)) == 2]
     returns = any(
-        grows[value] and before & _products(graph, value) and _is_normal(graph, i, statistic, other)
+        grows[value]
+        and before & graph.last_products(value)
+        and _is_normal(graph, i, statistic, other)
         for i in after
         for value, other in (nodes[i].operands, nodes[i].operands[::-1])
         if not grows[graph.viewed(other)]
@@ -95,7 +96,3 @@ def _is_normal(graph: Graph, index: int, statistic: int, other: int) -> bool:
     is_root = any(graph.nodes[i].primitive in _ROOTS for i in between)
     primitive = graph.nodes[index].primitive
     return primitive == "sub" or (primitive in ("mul", "div") and is_root)
-
-
-def _products(graph: Graph, index: int) -> set[int]:
-    return {i for i in graph.ancestors_in_layer(index) if graph.nodes[i].is_product}

@@ -48,10 +48,9 @@ def gates(program: Program) -> dict[Path, tuple[Gate, ...]]:
     ``program`` was traced with ``nodes=True``.
     """
     graph = Graph(program.facts.nodes or [])
-    results = [value.node for value in program.results if value.node is not None]
     rests = _rests(graph)
     found: dict[Path, dict[Gate, None]] = {}
-    for index in sorted(graph.ancestors(*results)):
+    for index in sorted(graph.ancestors(*program.result_nodes())):
         if item := graph.residual_sum(index):
             for path, several in _gated_ends(graph, item.branch, item.source, rests):
                 found.setdefault(path, {}).update(dict.fromkeys(several))
@@ -64,9 +63,9 @@ def kernels_of_gates(program: Program) -> set[Path]:
     Those of a squeeze-and-excitation, whose gates are one per sample and channel.
     """
     graph = Graph(program.facts.nodes or [])
-    results = [value.node for value in program.results if value.node is not None]
-    live, rests = graph.ancestors(*results), _rests(graph)
-    elsewhere, stack = set[int](), list(results)
+    results, rests = program.result_nodes(), _rests(graph)
+    live = graph.ancestors(*results)
+    elsewhere, stack = set[int](), results
     while stack:
         if (index := stack.pop()) in elsewhere:
             continue
@@ -153,7 +152,7 @@ def _before(graph: Graph, index: int, rests: set[int]) -> tuple[tuple[int, ...],
 
 def _is_gate(graph: Graph, node: Node, value: int, gate: int, rests: set[int]) -> bool:
     """Returns True if a factor is a gate of the other one."""
-    kernels, others = (_kernels(graph, i) for i in (gate, value))
+    kernels, others = (graph.last_products(i) for i in (gate, value))
     if not kernels or not others or kernels & others or activated(graph, node) is not None:
         return False
     viewed = graph.viewed(gate)
@@ -171,8 +170,3 @@ def _is_entry(graph: Graph, index: int) -> bool:
             return True
         node = before
     return False
-
-
-def _kernels(graph: Graph, index: int) -> set[int]:
-    """Returns the last kernels' products before a node."""
-    return {i for i in graph.ancestors_in_layer(index) if graph.nodes[i].is_product}

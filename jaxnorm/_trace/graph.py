@@ -74,6 +74,10 @@ class Graph:
         """Returns the nodes that reach one without passing a kernel, and itself."""
         return self.ancestors(index, through_kernels=False)
 
+    def last_products(self, index: int) -> set[int]:
+        """Returns the last kernels' products before a node."""
+        return {i for i in self.ancestors_in_layer(index) if self.nodes[i].is_product}
+
     def between(self, sources: Collection[int], end: int) -> set[int]:
         """Returns the nodes on the paths from any of the sources to an end, which is included."""
         reached = {*sources}
@@ -238,7 +242,7 @@ class Graph:
 
     def _positions(self, index: int) -> int:
         """Returns how many entries each unit has in a node after a kernel; 0 if there is none."""
-        products = [i for i in self.ancestors_in_layer(index) if self.nodes[i].is_product]
+        products = self.last_products(index)
         if not products:
             return 0
         node = self.nodes[index]

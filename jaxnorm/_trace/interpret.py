@@ -91,6 +91,10 @@ class Program(NamedTuple):
         """Returns the parameters that are read elsewhere than in products and as their biases."""
         return self.facts.read | sources(self.results)
 
+    def result_nodes(self) -> list[int]:
+        """Returns the nodes of the results that depend on the inputs."""
+        return [value.node for value in self.results if value.node is not None]
+
     def run(self, replace: Replace) -> tuple[PyTree, Collected]:
         """Returns the function's result, with ``replace`` at each product, and the collected."""
         replay = _Replay(self.layers, self.bodies, replace)

@@ -20,7 +20,7 @@ def heads(program: Program) -> set[Path]:
         program: a program with nodes.
     """
     graph = Graph(program.facts.nodes or [])
-    live = graph.ancestors(*(x.node for x in program.results if x.node is not None))
+    live = graph.ancestors(*program.result_nodes())
     products = {i for i in live if graph.nodes[i].is_product}
     sums = [item for stream in stream_sums(graph, program) for item in stream]
     joins = products | {item.position for item in sums if item.kind != "merge"}

@@ -91,7 +91,7 @@ def residual_streams(program: Program) -> list[list[Branch]]:
 
 def stream_sums(graph: Graph, program: Program) -> list[list[Sum]]:
     """Returns the sums of each stream that reaches a result, in execution order."""
-    live = graph.ancestors(*(x.node for x in program.results if x.node is not None))
+    live = graph.ancestors(*program.result_nodes())
     sums = [item for i in sorted(live) if (item := graph.sum_at(i)) and item.kind != "adapter"]
     outers = [item for item in sums if item.kind == "identity"]
     return _streams(graph, sums, _first_sums(graph, sums, outers))

@@ -95,6 +95,9 @@ def replace_batch_norm(
             with its own call (without ``replacement``).
         TypeError: if the model is another library's.
 
+    Call it outside of jit, pmap and shard_map; nothing is computed but new zeros, and arrays stay
+    where they are.
+
     Example:
         >>> rngs = nnx.Rngs(0)
         >>> conv = nnx.Conv(3, 8, (3, 3), use_bias=False, rngs=rngs)
@@ -143,6 +146,8 @@ def fold_batch_norm(model: nnx.Module, *inputs: Any, **keywords: Any) -> FoldedM
         ValueError: if the model has no BatchNorm layer, or if a folded kernel overflows its type,
             as of float16.
         TypeError: if the model is another library's.
+
+    Call it outside of jit, pmap and shard_map; the arrays of other layers stay where they are.
 
     Example:
         >>> rngs = nnx.Rngs(0)

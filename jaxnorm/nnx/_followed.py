@@ -107,7 +107,7 @@ def _marked(
 
 
 def stack_sizes(layer: Any) -> tuple[int, ...]:
-    """Returns the sizes of the axes of layers, which `nnx.vmap` has put in front of a kernel's own."""
+    """Returns the sizes of the axes that `nnx.vmap` has put in front of a kernel's own."""
     shape = layer.kernel[...].shape
     own = 2 if isinstance(layer, nnx.Linear) else 2 + len(layer.kernel_size)
     return tuple(shape[: len(shape) - own])

@@ -39,6 +39,8 @@ def layout(model: nnx.Module) -> Layout:
             of one.
         TypeError: if the model is another library's.
 
+    Nothing is computed, so jit, pmap, shard_map and sharding change nothing.
+
     Example:
         >>> model = nnx.MultiHeadAttention(2, 8, decode=False, rngs=nnx.Rngs(0))
         >>> axes = layout(model)(nnx.to_pure_dict(nnx.state(model, nnx.Param)))
