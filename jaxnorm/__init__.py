@@ -16,6 +16,7 @@ _NAMES = {
     "_centered_inputs": "centered_inputs CenteredInputsState refresh_input_means",
     "_clip": "clip_by_layer_norm",
     "_data_dependent_init": "data_dependent_init",
+    "_depth": "traced_depth",
     "_describe": "describe",
     "_findings": "describe_propagation Finding propagation_findings",
     "_fixed_step": "fixed_step",
@@ -38,7 +39,7 @@ _NAMES = {
     "_propagation": "propagation",
     "_reparametrize": "effective parameter_count reparametrize",
     "_roles": "describe_roles",
-    "_shaped": "shaped traced_depth",
+    "_shaped": "shaped",
     "_spectral": "attach_singular_vectors power_iteration SpectrallyNormalized",
     "_sphere": "center project project_to_sphere",
     "_sphere_projection": "centered_gradient sphere_projection",
@@ -70,6 +71,7 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._centered_inputs import refresh_input_means as refresh_input_means
     from jaxnorm._clip import clip_by_layer_norm as clip_by_layer_norm
     from jaxnorm._data_dependent_init import data_dependent_init as data_dependent_init
+    from jaxnorm._depth import traced_depth as traced_depth
     from jaxnorm._describe import describe as describe
     from jaxnorm._findings import Finding as Finding
     from jaxnorm._findings import describe_propagation as describe_propagation
@@ -116,7 +118,6 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._reparametrize import reparametrize as reparametrize
     from jaxnorm._roles import describe_roles as describe_roles
     from jaxnorm._shaped import shaped as shaped
-    from jaxnorm._shaped import traced_depth as traced_depth
     from jaxnorm._spectral import SpectrallyNormalized as SpectrallyNormalized
     from jaxnorm._spectral import attach_singular_vectors as attach_singular_vectors
     from jaxnorm._spectral import power_iteration as power_iteration

@@ -114,7 +114,7 @@ def normalizer_free(
     _warn_of_no_biases(roles)
     constrained = _layout_of(roles, roles.zero_sums if zero_sums else set())
     some = zero_sums and bool(roles.zero_sums)
-    raw = _centered(params, constrained) if some else params
+    raw = center_kernels(params, layout=constrained) if some else params
     factors = residual_factors(apply, params, *inputs, free=free) if quiet else None
     if fitted:
         raw = _fitted(apply, raw, inputs, roles, free, factors)
@@ -128,11 +128,6 @@ def normalizer_free(
         layout = _layout_of(roles, {*roles.biases})
         optimizer = centered_inputs(optimizer, apply, raw, *inputs, layout=layout, free=free)
     return raw, optimizer
-
-
-def _centered(params: PyTree, layout: Layout) -> PyTree:
-    """Returns `center_kernels` of parameters by one compiled function, not by one per shape."""
-    return compiled(lambda params: center_kernels(params, layout=layout), params, ())
 
 
 def _warn_of_no_biases(roles: Roles) -> None:

@@ -1,7 +1,7 @@
 """Signal propagation: statistics of each layer's pre-activations and gradients over the rows."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -156,13 +156,17 @@ def measured(
         for _ in range(depth):
             function = jax.vmap(function)
         stacks = {str(path): function(layers[str(path)], gradients[str(path)]) for path in group}
-        for turn in np.ndindex(next(iter(stacks.values()))["cosine"].shape):
-            for path, stack in stacks.items():
-                prefix = "/".join([path, *map(str, turn)])
-                named = ((name, stack[name]) for name in STATISTICS if name in stack)
-                signal |= {f"{prefix}/{name}": values[turn] for name, values in named}
-                positions[prefix] = layers[path].shape[-2]
+        for prefix, path, turn in _turns(stacks):
+            named = ((name, stacks[path][name]) for name in STATISTICS if name in stacks[path])
+            signal |= {f"{prefix}/{name}": values[turn] for name, values in named}
+            positions[prefix] = layers[path].shape[-2]
     return signal, positions
+
+
+def _turns(stacks: dict[str, Any]) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """Yields the name, the kernel's path and the turn of each layer of the kernels of one scan."""
+    for turn in np.ndindex(next(iter(stacks.values()))["cosine"].shape):
+        yield from (("/".join([path, *map(str, turn)]), path, turn) for path in stacks)
 
 
 def _sample_axis(call: KernelCall) -> int:

@@ -9,34 +9,19 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from jaxnorm._activations import leaky_moments, leaky_slope
+from jaxnorm._depth import Layer, Network
 from jaxnorm._kernel_maps import check_continuous, values_at
 from jaxnorm._numerics import promote
-from jaxnorm._paths import named_entries
 from jaxnorm._quadrature import Activation, derivative, float64_on_host, gaussian_rule
-from jaxnorm._trace.graph import Graph, Sum
-from jaxnorm._trace.interpret import Apply, trace
-from jaxnorm._trace.rules import LINEAR, PRODUCTS, STACKS, SUMS
-from jaxnorm._trace.streams import stream_branches
-from jaxnorm._trace.values import Node
 
 Values = Float[Array, "..."]
-Layer = Callable[[float], float]
-
-#: ``(value, layer) -> value``: the largest value in a network whose inputs have the first one, if
-#: ``layer`` is what an activation does to a value and kernels do nothing.
-Network = Callable[[float, Layer], float]
 
 #: The papers' largest C''(1) under TAT and C'(1) under DKS, and C(0) of a leaky ReLU under TAT.
 TARGETS, ETA = {"tat": 0.3, "dks": 1.5}, 0.9
 SCALARS = ("input_scale", "input_shift", "output_shift", "output_scale")
-
-#: Operations that are linear in the nodes before, and those that are in one node.
-MIXTURES = (*LINEAR, *SUMS, *STACKS, "sub")
-PARTS = ("slice", "dynamic_slice", "split", "gather")
-SCALINGS = ("mul", "div", "dot_general", "conv_general_dilated")
 
 
 def shaped(
@@ -217,110 +202,3 @@ def _smooth_scalars(activation: Activation, method: str, local: float) -> dict[s
         f"of {local:.4g}; expected a smooth activation that is not linear, or a rectifier "
         "(jax.nn.relu, jax.nn.leaky_relu)."
     )
-
-
-def traced_depth(
-    apply: Apply, params: PyTree, *inputs: Any, factors: PyTree | None = None
-) -> Network:
-    """Depth of a model's program, for `shaped`: activations on its paths, and sums of branches.
-
-    Args:
-        apply: ``apply(params, *inputs)``, the model as a function of plain parameters, with any
-            activation; it is traced, not run.
-        params: the parameters, or their shapes.
-        *inputs: the other arguments, arrays or their shapes.
-        factors: the result of `residual_factors`, if the branches start with it; None for branches
-            as large as the stream.
-
-    Returns:
-        A function ``network(value, layer)``, as `shaped` takes it. Whatever is not linear between
-        two kernels counts as one activation, so the model should return logits.
-
-    Raises:
-        ValueError: for a product of two values that depend on the inputs, as in attention and in
-            gates (swiglu, squeeze-and-excitation, highway networks), for kernels in a scan, and as
-            `residual_factors`: pass the depth as a number or a function.
-
-    Nothing is computed, and sharding plays no part.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> def apply(params, x):
-        ...     for kernel in params[:-1]:
-        ...         x = jax.nn.gelu(x @ kernel)
-        ...     return x @ params[-1]
-        >>> network = traced_depth(apply, 8 * [jnp.ones((4, 4))], jnp.ones((2, 4)))
-        >>> network(0.0, lambda value: value + 1)
-        7.0
-
-    Source: Martens et al. 2021 (arXiv 2110.01765), section 8, and Zhang et al. 2022, appendix B.
-    """
-    program = trace(apply, params, inputs, nodes=True)
-    graph = Graph(program.facts.nodes or [])
-    results = program.result_nodes()
-    known = {} if factors is None else dict(named_entries(factors))
-    sums: dict[int, tuple[Sum, float]] = {}
-    variables = _variables(graph.nodes)
-    for index, node in enumerate(graph.nodes):
-        if _is_gate(node, variables) or (node.is_product and node.repeats > 1):
-            raise ValueError(
-                "the model multiplies two values that depend on its inputs, as attention and gates "
-                "do, or has kernels inside a scan, which traced_depth does not follow; pass depth "
-                "as a number of activations or as a function network(value, layer)."
-            )
-        if item := graph.residual_sum(index):
-            factor = max(known.get(end.path, 1.0) for end in stream_branches(graph, [item]))
-            sums[index] = item, factor**2
-
-    def values_from(start: int | None, value: float, layer: Layer) -> dict[int, float]:
-        """Returns the values after one, or after the inputs."""
-        found: dict[int, float] = {}
-        activated: set[int] = set()
-        for index, node in enumerate(graph.nodes):
-            before = [i for i in node.operands if i in found]
-            if index == start or (start is None and not node.operands):
-                found[index] = value
-            elif index in sums and len(before) == 2:
-                item, square = sums[index]
-                (stream,) = {*before} - {item.branch}
-                found[index] = (found[stream] + square * found[item.branch]) / (1 + square)
-            elif node.is_product or (_is_linear(node) and activated.isdisjoint(before)):
-                found |= {index: max(found[i] for i in before)} if before else {}
-            elif before:
-                found[index] = max(found[i] if i in activated else layer(found[i]) for i in before)
-                activated.add(index)
-        return found
-
-    def network(value: float, layer: Layer) -> float:
-        items = [item for item, _ in sums.values()]
-        branches = [values_from(item.source, value, layer)[item.branch] for item in items]
-        whole = values_from(None, value, layer)
-        return max([*branches, *(whole[index] for index in results)])
-
-    return network
-
-
-def _variables(nodes: list[Node]) -> list[frozenset[int]]:
-    """Returns the variables of which each node is a function: inputs, layers' outputs and parts.
-
-    A number that is no real one, such as the mask of a dropout or of a rectifier, is none.
-    """
-    variables: list[frozenset[int]] = []
-    for index, node in enumerate(nodes):
-        before = (variables[i] for i in node.operands)
-        starts = node.is_product or node.primitive in PARTS or not node.operands
-        variable = frozenset([index]) if starts else frozenset().union(*before)
-        variables.append(variable if node.is_real else frozenset())
-    return variables
-
-
-def _is_gate(node: Node, variables: list[frozenset[int]]) -> bool:
-    """Returns True for a product of functions of different variables; gelu has one variable."""
-    if node.primitive in PRODUCTS:
-        return len(node.operands) > 1
-    factors = {variables[i] for i in node.operands} - {frozenset()}
-    return node.primitive in ("mul", "div") and len(factors) > 1
-
-
-def _is_linear(node: Node) -> bool:
-    return node.primitive in MIXTURES or (node.primitive in SCALINGS and len(node.operands) == 1)

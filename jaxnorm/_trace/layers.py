@@ -15,7 +15,7 @@ from jaxnorm._paths import Path, listed
 from jaxnorm._reparametrize import effective
 from jaxnorm._trace import samples
 from jaxnorm._trace.batch_statistics import warn_of_batch_normalization
-from jaxnorm._trace.interpret import Apply, Collected, Layer, Program, Turns, trace
+from jaxnorm._trace.interpret import Apply, Collected, Layer, Program, Replace, Turns, trace
 from jaxnorm._trace.mesh import MeshAxes, product_mesh_axes
 from jaxnorm._trace.phases import OutputPhase, output_phases
 from jaxnorm._trace.rules import Facts
@@ -115,17 +115,19 @@ def run_layers(
         _check_met(program.facts.met & scanned.keys())
     else:
         _warn_of_opened(program.facts.opened & scanned.keys())
-    # Uses of kernels that are visited at the sum with their bias, not at the product.
-    visited_at_sum = {
-        id(layer.product.use)
-        for layer in program.layers.values()
-        if (bias == "included" and layer.product.biased)
-        or (bias == "separate" and layer.bias is not None)
-    }
-    biases, rows = private_biases(program), dict[int, int]()
-    mesh_axes = product_mesh_axes(program)
+    rows = dict[int, int]()
     if sample_axes:
         rows = samples.sample_axes(program, lambda x: trace(apply, plain, x, kernels, free), inputs)
+    output, collected = program.run(_replacing(program, visit, bias, rows))
+    # In execution order, which a scan does not keep.
+    order = dict.fromkeys(layer.product.form.path for layer in program.layers.values())
+    return output, {path: (collected[path], scanned[path]) for path in order}
+
+
+def _replacing(program: Program, visit: Visit, bias: Bias, rows: dict[int, int]) -> Replace:
+    """Returns ``visit`` at each layer of a program; ``rows`` has the sample axes of its layers."""
+    visited_at_sum = _visited_at_sum(program, bias)
+    biases, mesh_axes = private_biases(program), product_mesh_axes(program)
 
     def replace(
         layer: Layer, operands: list[Any], result: Any, collected: Collected, turns: Turns
@@ -146,10 +148,17 @@ def run_layers(
         result, value = visit(_with_units_at(call, last), collected)
         return jnp.moveaxis(result, last, units), collected | {call.path: value}
 
-    output, collected = program.run(replace)
-    # In execution order, which a scan does not keep.
-    order = dict.fromkeys(layer.product.form.path for layer in program.layers.values())
-    return output, {path: (collected[path], scanned[path]) for path in order}
+    return replace
+
+
+def _visited_at_sum(program: Program, bias: Bias) -> set[int]:
+    """Returns the uses of kernels that are visited at the sum with their bias."""
+    return {
+        id(layer.product.use)
+        for layer in program.layers.values()
+        if (bias == "included" and layer.product.biased)
+        or (bias == "separate" and layer.bias is not None)
+    }
 
 
 def _kernels(layout: Layout, plain: PyTree) -> set[Path]:
