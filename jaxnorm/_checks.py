@@ -72,6 +72,24 @@ def check_optimizer(optimizer: Any) -> None:
     )
 
 
+def check_function(function: Any, name: str, example: str) -> None:
+    """Raises TypeError for an argument that is no function; ``example`` says how it is called."""
+    if not callable(function):
+        raise TypeError(
+            f"{name} is of type {type(function).__name__!r}; wanted a function, {example}: look at the "
+            "order of the arguments."
+        )
+
+
+def check_patterns(patterns: Any, name: str) -> None:
+    """Raises TypeError for one regular expression in the place of several: its letters match."""
+    if isinstance(patterns, str):
+        raise TypeError(
+            f"{name} is the string {patterns!r}, each letter of which would count as an "
+            f"expression; wanted a list of regular expressions: {name}=[{patterns!r}]."
+        )
+
+
 def check_params(params: Any, name: str) -> None:
     """Raises ValueError for an update without parameters, which it is relative to."""
     if params is None:

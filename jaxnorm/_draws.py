@@ -18,6 +18,8 @@ Split = dict[int, tuple[str, ...]]
 
 def typed_keys(key: Keys, rows: int | None) -> Key[Array, "..."]:
     """Returns one typed key per row, or the one key of a step if ``rows`` is None."""
+    if not hasattr(key, "dtype"):
+        raise TypeError(f"the key is {key!r}; wanted a key of JAX: jax.random.key(seed).")
     is_typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     keys = key if is_typed else jax.random.wrap_key_data(key)
     if rows is not None and not keys.ndim:

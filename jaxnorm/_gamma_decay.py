@@ -231,6 +231,7 @@ def _curvature_strength(
     affine, by a u + b; a and b are trees of (samples, units), as ``zeros`` is. D_a and D_b are the
     sums over samples of the second derivatives along a and b.
     """
+    check_number(probes, POSITIVE, "probes", "1 for example")
     rho = _per_leaf(excess_kurtosis, zeros, "excess_kurtosis", FINITE)
     sizes = _per_leaf(batch_size, zeros, "batch_size", POSITIVE)
     if axis_name is not None:

@@ -275,6 +275,11 @@ def layout_from_rules(rules: Sequence[tuple[str, int | Iterable[int] | None]]) -
         >>> layout_from_rules([("head", None), ("qkv/kernel$", 0)])(params)
         {'head': {'kernel': None}, 'qkv': {'kernel': (-3,)}}
     """
+    if isinstance(rules, dict):
+        raise TypeError(
+            "the rules are a dict; wanted a list of pairs, of which the first match decides: "
+            "layout_from_rules([(regex, axes), ...])."
+        )
     compiled = [(re.compile(pattern), axes) for pattern, axes in rules]
 
     def select(path: Path, entry: Any) -> Axes | None:
@@ -309,6 +314,11 @@ def exclude(*patterns: str, layout: Layout = flax_layout) -> Layout:
         >>> exclude("^head/")(params)
         {'body': {'kernel': (-2,)}, 'head': {'kernel': None}}
     """
+    if any(callable(pattern) for pattern in patterns):
+        raise TypeError(
+            "exclude got a function among its regular expressions; wanted the layout by keyword: "
+            'exclude("^head/", layout=torch_layout).'
+        )
     compiled = [re.compile(pattern) for pattern in patterns]
 
     def is_excluded(path: Path) -> bool:

@@ -306,7 +306,7 @@ def linear_stddev(
 
     Raises:
         ValueError: as `collect_preactivations` does, and for a stack of layers that the model scans
-            over, which one number cannot describe.
+            over, which one number cannot describe; for a negative stddev.
 
     Nothing is computed, so jit, pmap, shard_map and sharding change nothing.
 
@@ -319,6 +319,7 @@ def linear_stddev(
 
     Source: Ikami et al. 2021, section 4.3 (linear noise).
     """
+    check_number(stddev, NONNEGATIVE, "stddev", "sigma of the last layer")
     layers: dict[Path, tuple[int, ...]] = {}
 
     def run(params: PyTree, *inputs: Any) -> None:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from jaxnorm._checks import POSITIVE, check_number
 from jaxnorm._layout import Layout, flax_layout, kernels_by_path
 from jaxnorm._matrices import as_matrices, singular_value
 from jaxnorm._mesh import whole
@@ -51,7 +52,8 @@ def orthogonal_init(
         ValueError: for reparametrized kernels, for kernels with a part for each group of inputs (a
             grouped convolution, the heads of an attention output), for those that the model
             reshapes, transposes, rounds or does not multiply its input by, and for convolutions
-            with a stride and dilated taps or dilated inputs (a transposed convolution).
+            with a stride and dilated taps or dilated inputs (a transposed convolution); and for a
+            gain that is not positive.
 
     Call it once, before sharding: a sharded kernel costs collectives under jit, and inside
     shard_map each device would make its own part orthogonal.
@@ -67,6 +69,7 @@ def orthogonal_init(
     Source: Saxe et al. 2014 (arXiv 1312.6120); delta-orthogonal kernels are those of Xiao et al.
     2018 (arXiv 1806.05393), their scale that of Martens et al. 2021 (arXiv 2110.01765).
     """
+    check_number(gain, POSITIVE, "gain", "2**0.5 for relu")
     plain = effective(params)
     kernels = kernels_by_path(layout, plain)
     matrices = _matrix_kernels(trace(apply, plain, inputs, kernels))

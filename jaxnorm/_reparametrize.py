@@ -6,6 +6,7 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
+from jaxnorm._checks import check_function
 from jaxnorm._layout import Layout, flax_layout, kernel_axes
 from jaxnorm._node import Axes, Reparametrization, count_parameters, effective_kernel, is_node
 from jaxnorm._paths import Path, is_absent, map_entries
@@ -59,6 +60,7 @@ def reparametrize(
 
     Raises:
         ValueError: if the layout constrains nothing.
+        TypeError: for ``into`` that is neither.
 
     Under jit, pmap and shard_map each kind is made as its ``from_kernel`` says, with sums over the
     fan-in, which must be whole in a shard_map; sharded parameters stay in place.
@@ -72,6 +74,7 @@ def reparametrize(
         [1.0, 1.0]
     """
     make: Any = getattr(into, "from_kernel", None)
+    check_function(make or into, "into", "a kind such as Scaled, or (path, kernel, axes) -> node")
 
     def wrap(path: Path, entry: Any, axes: Any) -> Any:
         if is_node(entry):  # The axes of a node are its own.

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from jaxtyping import PyTree
 
 from jaxnorm._branches import residual_factors
+from jaxnorm._checks import check_patterns
 from jaxnorm._describe import aligned
 from jaxnorm._layout import kernels_by_path
 from jaxnorm._node import Axes
@@ -131,6 +132,7 @@ def roles_of(
 
 def _matching(patterns: Sequence[str], fan_in: dict[Path, Axes]) -> set[Path]:
     """Returns the kernels that the expressions match; raises for one that matches none."""
+    check_patterns(patterns, "heads")
     for pattern in patterns:
         if not any(re.search(pattern, str(path)) for path in fan_in):
             raise ValueError(

@@ -58,9 +58,10 @@ def shaped(
         ``functools.partial``, whose ``keywords`` are the scalars. It computes in float32 or wider.
 
     Raises:
-        ValueError: for a target that no slope or curvature reaches (with 11 layers a ReLU's C(0) is
-            below 0.9: name a smaller target), for an activation whose slope jumps under ``"tat"``
-            (elu does not; selu, relu6 and hard_swish do), and if no scalars satisfy the conditions.
+        ValueError: for a depth below 1, for a target that no slope or curvature reaches (with 11
+            layers a ReLU's C(0) is below 0.9: name a smaller target), for an activation whose slope
+            jumps under ``"tat"`` (elu does not; selu, relu6 and hard_swish do), and if no scalars
+            satisfy the conditions.
 
     The conditions hold for kernels whose units have the squared norm 1, best for `orthogonal_init`,
     biases of zero and inputs of mean square 1 in each row. Elementwise: equal under jit, pmap and
@@ -77,6 +78,11 @@ def shaped(
     """
     if method not in TARGETS:
         raise ValueError(f"method is {method!r}; expected 'tat' or 'dks'.")
+    if not callable(depth) and (not isinstance(depth, int) or depth < 1):
+        raise ValueError(
+            f"depth is {depth!r}; wanted the number of activations in a chain, at least 1, or the "
+            "result of traced_depth(apply, params, *inputs)."
+        )
     network = depth if callable(depth) else functools.partial(_chain, depth)
     rectifies = leaky_slope(activation) is not None or _is_rectifier(activation)
     if target is None:

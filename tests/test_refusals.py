@@ -188,7 +188,7 @@ def layout_of_stack(axis: int) -> object:
 ROWS_OF_KERNELS = jn.layout_from_rules([("", -2)])
 #: By its name a stack's units are sums over layers.
 ALONG_LAYERS = jn.layout_from_rules([("kernel", (-3, -2))])
-DENSE, STACKED = {"kernel": KERNEL}, {"kernel": STACK}
+DENSE, STACKED, ROW = {"kernel": KERNEL}, {"kernel": STACK}, jnp.ones((2, 4))
 SAME_PATH = {"a/b": DENSE, "a": {"b": DENSE}}
 
 
@@ -372,6 +372,27 @@ TABLE = (
             partial(function, SPECTRAL, {"other/kernel": jnp.ones(4)}),
         )
         for function in (jn.power_iteration, jn.attach_singular_vectors)
+    ),
+    # Arguments in another place, or of another kind.
+    *(
+        kind("apply is of type 'dict'|apply(params, *inputs)", function, PARAMS, PARAMS, ROW)
+        for function in (jn.traced_layout, jn.residual_factors, jn.input_means)
+    ),
+    kind("free is the string '^q$'|['^q$']", jn.traced_layout, multiply, DENSE, ROW, free="^q$"),
+    kind("heads is the string 'a'", jn.normalizer_free, multiply, DENSE, SGD, ROW, heads="a"),
+    kind("function sgd|sgd(1e-3)", jn.normalizer_free, multiply, DENSE, optax.sgd, ROW),
+    kind("function sgd|sgd(1e-3)", jn.centered_inputs, optax.sgd, multiply, DENSE, ROW),
+    kind("function sgd|sgd(1e-3)", jn.noise_injection, optax.sgd, 0.1, seed=0),
+    kind("the key is 0|jax.random.key", jn.with_scale_noise(multiply, 0.1), 0, DENSE, ROW),
+    kind("dict|list of pairs", jn.layout_from_rules, {"kernel": 0}),
+    kind("layout=", jn.exclude, "bias", jn.torch_layout),
+    kind("into is of type 'int'|Scaled", jn.reparametrize, PARAMS, 3),
+    value("depth is 0|traced_depth", jn.shaped, jnp.tanh, 0),
+    value("gain is 0.0", jn.orthogonal_init, multiply, DENSE, ROW, gain=0.0),
+    value("stddev is -1.0", jn.linear_stddev, -1.0, multiply, DENSE, ROW),
+    value(
+        "probes is 0",
+        partial(jn.gamma_decay_strength, jnp.sum, ROW, 10, key=jax.random.key(0), probes=0),
     ),
     # Axes, rules and layouts.
     *(

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, PyTree, UInt
 
+from jaxnorm._checks import check_function, check_patterns
 from jaxnorm._paths import Path, is_entry, named_entries
 from jaxnorm._trace.rules import PRODUCTS, SUMS, Facts, known_number, transfer
 from jaxnorm._trace.values import CONSTANT, INPUT, Product, Value, join, parameter, sources
@@ -120,6 +121,8 @@ def trace(
         free: regular expressions, searched for in the paths of parameters that count as inputs.
         nodes: record the graph of the variables that depend on the inputs.
     """
+    check_function(apply, "apply", "apply(params, *inputs)")
+    check_patterns(free, "free")
     closed, shape, arrays, arguments = _closed_program(apply, params, inputs)
     structure = jax.tree.structure(shape)
     return _interpreted(closed, [*arrays], arguments, structure, kernels, free, nodes)
