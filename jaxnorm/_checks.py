@@ -76,8 +76,8 @@ def check_function(function: Any, name: str, example: str) -> None:
     """Raises TypeError for an argument that is no function; ``example`` says how it is called."""
     if not callable(function):
         raise TypeError(
-            f"{name} is of type {type(function).__name__!r}; wanted a function, {example}: look at the "
-            "order of the arguments."
+            f"{name} is of type {type(function).__name__!r}; wanted a function, {example}: "
+            "look at the order of the arguments."
         )
 
 

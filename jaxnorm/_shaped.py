@@ -78,7 +78,8 @@ def shaped(
     """
     if method not in TARGETS:
         raise ValueError(f"method is {method!r}; expected 'tat' or 'dks'.")
-    if not callable(depth) and (not isinstance(depth, int) or depth < 1):
+    length: Any = depth
+    if not callable(length) and (not hasattr(length, "__index__") or length < 1):
         raise ValueError(
             f"depth is {depth!r}; wanted the number of activations in a chain, at least 1, or the "
             "result of traced_depth(apply, params, *inputs)."
