@@ -49,7 +49,7 @@ def traced_depth(
     Nothing is computed, and sharding plays no part.
 
     Example:
-        >>> import jax.numpy as jnp
+        >>> import jax, jax.numpy as jnp
         >>> def apply(params, x):
         ...     for kernel in params[:-1]:
         ...         x = jax.nn.gelu(x @ kernel)
