@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -125,11 +126,15 @@ def _factors(streams: list[list[Branch]], leaves: dict[Path, Any]) -> dict[Path,
     """Returns 1/sqrt(L) by the path of the last parameter of each branch."""
     factors: dict[Path, float] = {}
     scaled: set[Path] = set()
+    counts: dict[int, Fraction] = {}  # by sum; that of the longest stream after a merge
     for branches in streams:
-        factor = max(1, sum(branch.repeats for branch in branches)) ** -0.5
+        count = sum((branch.repeats for branch in branches), Fraction(0))
+        counts |= {b.position: max(count, counts.get(b.position, count)) for b in branches}
+    for branches in streams:
         quiet = {b.path for b in branches if b.is_scaled or _is_quiet(leaves[b.path], b.is_kernel)}
         scaled |= quiet - {branch.path for branch in branches if not branch.repeats}
-        for path in sorted({branch.path for branch in branches} - quiet):
+        for path, position in sorted((b.path, b.position) for b in branches if b.path not in quiet):
+            factor = max(1, counts[position]) ** -0.5
             if factors.setdefault(path, factor) != factor:
                 raise ValueError(
                     f"the parameter {path!r} ends branches of streams with different numbers of "
