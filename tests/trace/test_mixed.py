@@ -112,6 +112,16 @@ UNMIXED: dict[str, tuple[Any, Any, Any, dict[str, tuple[int, ...]]]] = {
         X,
         {"route": (-2,), "experts": (-2,)},
     ),
+    "outputs of experts that a loop chooses": (
+        lambda p, x: jnp.einsum(
+            "be,beo->bo",
+            gate(p, jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, p["deep"])[0]),
+            jnp.einsum("bi,eio->beo", x, p["experts"]),
+        ),
+        MOE | {"deep": draw(2, 5, 5)},
+        X,
+        {"route": (-2,), "experts": (-2,), "deep": (-2,)},
+    ),
     "generated weights": (generated, {"k": draw(5, 25)}, TOKENS, {"k": (-2,)}),
 }
 
