@@ -9,7 +9,7 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._axes import per_unit, unit_shape
-from jaxnorm._checks import FRACTION, check_number
+from jaxnorm._checks import FRACTION, check_number, check_optimizer
 from jaxnorm._input_means import measured, pairs_of
 from jaxnorm._layout import Layout
 from jaxnorm._numerics import wide_dtype
@@ -80,6 +80,7 @@ def centered_inputs(
         ValueError: if no kernel has a bias of its own; in ``update``, for extra arguments that are
             functions of the parameters (line searches, the opaque mode of SAM): they would be
             called with parameters in other coordinates.
+        TypeError: for an optimizer or a model that is none.
 
     Under jit, pmap and shard_map with replicated parameters every device does the same, with no
     collective; kernels sharded along their fan-in cost one all-reduce each. Under pmap call it
@@ -99,6 +100,7 @@ def centered_inputs(
     2012; Wiesler et al. 2014 (mean-normalized stochastic gradients). In the preconditioner of
     Kronecker factors (Martens and Grosse 2015) it is the part of the homogeneous coordinate.
     """
+    check_optimizer(optimizer)
     pairs = pairs_of(apply, params, inputs, layout, free)
     if not pairs:
         raise ValueError(

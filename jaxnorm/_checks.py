@@ -72,6 +72,15 @@ def check_optimizer(optimizer: Any) -> None:
     )
 
 
+def check_apply(apply: Any) -> None:
+    """Raises TypeError for a model that is no function."""
+    if not callable(apply):
+        raise TypeError(
+            f"the model is a {type(apply).__name__}; wanted a function apply(params, *inputs) of "
+            "plain parameters first, such as lambda p, x: x @ p['kernel'], and then the parameters."
+        )
+
+
 def check_params(params: Any, name: str) -> None:
     """Raises ValueError for an update without parameters, which it is relative to."""
     if params is None:

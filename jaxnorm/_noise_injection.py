@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int, PyTree, UInt
 
 from jaxnorm._axes import check_per_unit
-from jaxnorm._checks import check_params, check_seed
+from jaxnorm._checks import check_optimizer, check_params, check_seed
 from jaxnorm._draws import device_slice, normal, split_of, whole_shape
 from jaxnorm._kinds import Scaled
 from jaxnorm._layout import Setting, broadcast
@@ -152,6 +152,7 @@ def noise_injection(
         ValueError: at once, for a seed that does not fit into 32 bits; in ``init``, if no leaf is
             noisy or stddev is negative; in ``update``, without ``params``, or if the split of a
             scale over devices is unknown.
+        TypeError: for an optimizer that is none.
 
     Under jit, pmap and shard_map the devices draw the same noise without communication. Scales that
     are split over devices inside shard_map or pmap have the draws that they have under jit as in
@@ -171,8 +172,9 @@ def noise_injection(
 
     Source: Ikami et al. 2021, Eqs. 7 and 8.
     """
-    inner = optax.with_extra_args_support(inner)
+    check_optimizer(inner)
     check_seed(seed)
+    inner = optax.with_extra_args_support(inner)
 
     def init(params: PyTree) -> NoiseState:
         # An alias of a parameter could not be donated together with it.

@@ -11,7 +11,7 @@ from jaxtyping import PyTree
 
 from jaxnorm._branches import residual_factors, scale_branches
 from jaxnorm._centered_inputs import centered_inputs
-from jaxnorm._checks import warn
+from jaxnorm._checks import check_apply, check_optimizer, warn
 from jaxnorm._data_dependent_init import data_dependent_init
 from jaxnorm._layout import Layout, layout_by
 from jaxnorm._numerics import promote
@@ -79,6 +79,7 @@ def normalizer_free(
         ValueError: if every kernel makes a result, as `traced_layout` for parameters that are not
             understood, as `residual_factors` for branches that no factor scales, for an expression
             that matches no kernel, and for pre-activations that are not finite.
+        TypeError: for an optimizer or a model that is none.
 
     Warns:
         UserWarning: if no hidden layer has a bias, which batch normalization brought along.
@@ -102,6 +103,8 @@ def normalizer_free(
     Source: zero sums are those of Kutsuna 2019; the start that of Salimans and Kingma 2016, section
     3; centered inputs those of Schraudolph 1998. Together they are this library's.
     """
+    check_apply(apply)
+    check_optimizer(optimizer)
     roles = roles_of(apply, params, inputs, heads, free)
     if not roles.fan_in.keys() - roles.heads:
         raise ValueError(

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, PyTree, UInt
 
+from jaxnorm._checks import check_apply
 from jaxnorm._paths import Path, is_entry, named_entries
 from jaxnorm._trace.rules import PRODUCTS, SUMS, Facts, known_number, transfer
 from jaxnorm._trace.values import CONSTANT, INPUT, Product, Value, join, parameter, sources
@@ -160,6 +161,7 @@ def _closed_program(
 
     The arguments are the parameters in their order, then the inputs without flags.
     """
+    check_apply(apply)
     entries, structure = dict(named_entries(params)), jax.tree.structure(params, is_leaf=is_entry)
     arrays = {path: entry for path, entry in entries.items() if hasattr(entry, "shape")}
     leaves = list(arrays.values())
