@@ -164,6 +164,16 @@ def test_layers_of_constants_have_the_fan_in_that_meets_the_constants() -> None:
     assert jn.traced_layout(biased, BIASED, TOKENS)(BIASED) == axes
 
 
+def test_heads_of_one_number_attend_to_constants() -> None:
+    params = {"q": draw(5, 4), "k": draw(6, 4)}
+
+    def apply(p: Any, x: Any) -> Any:
+        q, k = (x @ p["q"]).reshape(2, 3, 4, 1), (POSITIONS @ p["k"]).reshape(3, 4, 1)
+        return jnp.einsum("bthd,shd->bhts", q, k)
+
+    assert jn.traced_layout(apply, params, TOKENS)(params) == {"q": (-2,), "k": (-2,)}
+
+
 def test_layers_of_constants_are_initialized() -> None:
     layout = jn.traced_layout(biased, BIASED, TOKENS)
     params = jn.variance_preserving_init(biased, BIASED, TOKENS, layout=layout)
