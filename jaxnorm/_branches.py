@@ -134,7 +134,7 @@ def _factors(streams: list[list[Branch]], leaves: dict[Path, Any]) -> dict[Path,
         quiet = {b.path for b in branches if b.is_scaled or _is_quiet(leaves[b.path], b.is_kernel)}
         scaled |= quiet - {branch.path for branch in branches if not branch.repeats}
         for path, position in sorted((b.path, b.position) for b in branches if b.path not in quiet):
-            factor = max(1, counts[position]) ** -0.5
+            factor = max(1.0, float(counts[position])) ** -0.5
             if factors.setdefault(path, factor) != factor:
                 raise ValueError(
                     f"the parameter {path!r} ends branches of streams with different numbers of "
