@@ -13,7 +13,7 @@ import numpy as np
 from jaxnorm._paths import Path
 from jaxnorm._phases import phased
 from jaxnorm._trace.values import CONSTANT, INPUT, Node, Product, Units, Use, Value, sources
-from jaxnorm._trace.views import BROADCAST, PARTIAL, VIEWS, Dim, Factor, View
+from jaxnorm._trace.views import BROADCAST, PARTIAL, SLICES, VIEWS, Dim, Factor, View
 
 PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
 SUMS = ("add", "add_any")
@@ -358,9 +358,12 @@ def _scaled_units(equation: Any, values: list[Value]) -> Units | None:
 
 
 def _is_activation(equation: Any, values: list[Value], size: int) -> bool:
-    pairs = zip(values, equation.invars, strict=True)
+    """Returns True for an elementwise function of a layer's product, or of a part of it."""
+    name, pairs = equation.primitive.name, zip(values, equation.invars, strict=True)
+    if name in (*SLICES, "gather"):
+        return values[0].activation
     sizes = [value.activation and atom.aval.size for value, atom in pairs]
-    return equation.primitive.name not in PRODUCTS and size in sizes
+    return name not in PRODUCTS and size in sizes
 
 
 def _altered(equation: Any, values: list[Value]) -> Iterator[View]:

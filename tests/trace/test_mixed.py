@@ -164,6 +164,26 @@ def test_layers_of_constants_have_the_fan_in_that_meets_the_constants() -> None:
     assert jn.traced_layout(biased, BIASED, TOKENS)(BIASED) == axes
 
 
+@pytest.mark.parametrize("part", ["split", "slices", "indices"])
+def test_positions_may_be_added_to_a_part_of_a_product(part: str) -> None:
+    """Queries, keys and values of one kernel, of which the queries have places."""
+    params = {"qkv": draw(5, 12), "place": draw(3, 4), "scale": draw(3, 4)}
+
+    def apply(p: Any, x: Any) -> Any:
+        y = x @ p["qkv"]
+        if part == "split":
+            q, k, v = jnp.split(y, 3, -1)
+        elif part == "slices":
+            q, k, v = (y[..., i : i + 4] for i in (0, 4, 8))
+        else:
+            q, k, v = (y.reshape(2, 3, 3, 4)[:, :, i] for i in range(3))
+        q = q * p["scale"][None] + p["place"][None]
+        return jax.nn.softmax(q @ jnp.swapaxes(k, 1, 2)) @ v
+
+    axes = {"qkv": (-2,), "place": None, "scale": None}
+    assert jn.traced_layout(apply, params, TOKENS)(params) == axes
+
+
 def test_heads_of_one_number_attend_to_constants() -> None:
     params = {"q": draw(5, 4), "k": draw(6, 4)}
 
