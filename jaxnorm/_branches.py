@@ -48,7 +48,8 @@ def residual_factors(
         branch, or at the scale that follows it, and 1.0 elsewhere. A kernel that runs several times
         (a shared block, a stack that the model scans over) counts as many branches; experts under
         the entries of one gate count as one, and an adapter beside a kernel as none. Where two
-        streams merge there is no branch, nor in a pyramid's lateral sums or where a U-Net's decoder
+        streams merge there is no branch, and what follows belongs to both: its factor is that of
+        the longer one. Nor is there one in a pyramid's lateral sums, or where a U-Net's decoder
         meets what it started from. A shortcut with a kernel counts in a stream that has shortcuts
         without one. Without a residual sum all factors are 1.0.
 

@@ -238,8 +238,9 @@ def traced_depth(
 
     Raises:
         ValueError: for a product of two values that depend on the inputs, as in attention and in
-            gates (swiglu, squeeze-and-excitation, highway networks), for kernels in a scan, and as
-            `residual_factors`: pass the depth as a number or a function.
+            gates (swiglu, squeeze-and-excitation, highway networks), a power of one by the other or
+            a choice by the other's sign, for kernels in a scan, and as `residual_factors`: pass the
+            depth as a number or a function.
 
     Nothing is computed, and sharding plays no part.
 
