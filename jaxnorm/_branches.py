@@ -1,6 +1,7 @@
 """Residual branches that start quietly: factors read off a model's program."""
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -46,7 +47,8 @@ def residual_factors(
         branch, or at the scale that follows it, and 1.0 elsewhere. A kernel that runs several times
         (a shared block, a stack that the model scans over) counts as many branches; experts under
         the entries of one gate count as one, and an adapter beside a kernel as none. Where two
-        streams merge there is no branch, nor in a pyramid's lateral sums or where a U-Net's decoder
+        streams merge there is no branch, and what follows belongs to both: its factor is that of
+        the longer one. Nor is there one in a pyramid's lateral sums, or where a U-Net's decoder
         meets what it started from. A shortcut with a kernel, or with several and nothing but linear
         operations between them, counts in a stream that has shortcuts without one; two parallel
         paths of kernels with activations start a new stream. Without a residual sum all factors
@@ -135,11 +137,15 @@ def _factors(streams: list[list[Branch]], leaves: dict[Path, Any]) -> dict[Path,
     """Returns 1/sqrt(L) by the path of the last parameter of each branch."""
     factors: dict[Path, float] = {}
     scaled: set[Path] = set()
+    counts: dict[int, Fraction] = {}  # by sum; that of the longest stream after a merge
     for branches in streams:
-        factor = max(1, sum(branch.repeats for branch in branches)) ** -0.5
+        count = sum((branch.repeats for branch in branches), Fraction(0))
+        counts |= {b.position: max(count, counts.get(b.position, count)) for b in branches}
+    for branches in streams:
         quiet = {b.path for b in branches if b.is_scaled or _is_quiet(leaves[b.path], b.is_kernel)}
         scaled |= quiet - {branch.path for branch in branches if not branch.repeats}
-        for path in sorted({branch.path for branch in branches} - quiet):
+        for path, position in sorted((b.path, b.position) for b in branches if b.path not in quiet):
+            factor = max(1.0, float(counts[position])) ** -0.5
             if factors.setdefault(path, factor) != factor:
                 raise ValueError(
                     f"the parameter {path!r} ends branches of streams with different numbers of "

@@ -80,7 +80,7 @@ def centered_inputs(
         ValueError: if no kernel has a bias of its own; in ``update``, for extra arguments that are
             functions of the parameters (line searches, the opaque mode of SAM): they would be
             called with parameters in other coordinates.
-        TypeError: for an optimizer that is none.
+        TypeError: for an optimizer or a model that is none.
 
     Under jit, pmap and shard_map with replicated parameters every device does the same, with no
     collective; kernels sharded along their fan-in cost one all-reduce each. Under pmap call it

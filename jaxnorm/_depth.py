@@ -43,8 +43,9 @@ def traced_depth(
 
     Raises:
         ValueError: for a product of two values that depend on the inputs, as in attention and in
-            gates (swiglu, squeeze-and-excitation, highway networks), for kernels in a scan, and as
-            `residual_factors`: pass the depth as a number or a function.
+            gates (swiglu, squeeze-and-excitation, highway networks), a power of one by the other or
+            a choice by the other's sign, for kernels in a scan, and as `residual_factors`: pass the
+            depth as a number or a function.
 
     Nothing is computed, and sharding plays no part.
 
@@ -121,7 +122,9 @@ def _squared_factors(graph: Graph, factors: PyTree | None) -> dict[int, tuple[Su
 def _check_products(nodes: list[Node]) -> None:
     """Raises ValueError for gates, attention, and kernels in a scan."""
     variables = _variables(nodes)
-    if any(_is_gate(node, variables) or (node.is_product and node.repeats > 1) for node in nodes):
+    if any(
+        _is_gate(node, variables, nodes) or (node.is_product and node.repeats > 1) for node in nodes
+    ):
         raise ValueError(
             "the model multiplies two values that depend on its inputs, as attention and gates "
             "do, or has kernels inside a scan, which traced_depth does not follow; pass depth "
@@ -132,23 +135,33 @@ def _check_products(nodes: list[Node]) -> None:
 def _variables(nodes: list[Node]) -> list[frozenset[int]]:
     """Returns the variables of which each node is a function: inputs, layers' outputs and parts.
 
-    A number that is no real one, such as the mask of a dropout or of a rectifier, is none.
+    A number that is no real one, such as a mask, counts as a function of layers' outputs alone: the
+    mask of a rectifier is one of its layer, and a dropout's or an input's is none.
     """
-    variables: list[frozenset[int]] = []
+    variables, of_layers = list[frozenset[int]](), set[int]()
     for index, node in enumerate(nodes):
-        before = (variables[i] for i in node.operands)
+        before = frozenset[int]().union(*(variables[i] for i in node.operands))
+        if node.is_product or before & of_layers:
+            of_layers.add(index)
         starts = node.is_product or node.primitive in PARTS or not node.operands
-        variable = frozenset([index]) if starts else frozenset().union(*before)
-        variables.append(variable if node.is_real else frozenset())
+        variable = frozenset([index]) if starts else before
+        variables.append(variable if node.is_real else variable & of_layers)
     return variables
 
 
-def _is_gate(node: Node, variables: list[frozenset[int]]) -> bool:
-    """Returns True for a product of functions of different variables; gelu has one variable."""
+def _is_gate(node: Node, variables: list[frozenset[int]], nodes: list[Node]) -> bool:
+    """Returns True for a product of functions of different variables; gelu has one variable.
+
+    A power is one, and so is a choice between values by the sign of another one.
+    """
     if node.primitive in PRODUCTS:
         return len(node.operands) > 1
-    factors = {variables[i] for i in node.operands} - {frozenset()}
-    return node.primitive in ("mul", "div") and len(factors) > 1
+    several = [variables[i] for i in node.operands if variables[i]]
+    chooses = node.primitive == "select_n" and not nodes[node.operands[0]].is_real
+    is_product = node.primitive in ("mul", "div", "pow") or (
+        chooses and variables[node.operands[0]]
+    )
+    return bool(is_product) and len({*several}) > 1
 
 
 def _is_linear(node: Node) -> bool:

@@ -173,8 +173,8 @@ def noise_injection(
     Source: Ikami et al. 2021, Eqs. 7 and 8.
     """
     check_optimizer(inner)
-    inner = optax.with_extra_args_support(inner)
     check_seed(seed)
+    inner = optax.with_extra_args_support(inner)
 
     def init(params: PyTree) -> NoiseState:
         # An alias of a parameter could not be donated together with it.

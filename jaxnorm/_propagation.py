@@ -85,8 +85,8 @@ def propagation(
         rounding, have variance and rank 0; a row of zeros, and a single row, have cosine 0.
 
     Raises:
-        ValueError: as `collect_preactivations`; and for pre-activations none of whose axes grows
-            with the rows of the first input.
+        ValueError: as `collect_preactivations`; for an empty minibatch, and for pre-activations
+            none of whose axes grows with the rows of the first input.
 
     The model is traced: call the function inside jit, alone or in a training step. Under jit the
     rows are those of the whole minibatch, however it is sharded; under pmap and shard_map each
@@ -170,6 +170,11 @@ def _turns(stacks: dict[str, Any]) -> Iterator[tuple[str, str, tuple[int, ...]]]
 
 
 def _sample_axis(call: KernelCall) -> int:
+    if not call.output.size:
+        raise ValueError(
+            f"the pre-activations of the kernel {call.path!r} have the shape {call.output.shape}: "
+            "the minibatch is empty; wanted at least two rows of data."
+        )
     if call.sample_axis is None:
         raise ValueError(
             f"the pre-activations of the kernel {call.path!r} have the shape {call.output.shape}, "

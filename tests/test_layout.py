@@ -80,6 +80,15 @@ def test_placeholders_stay_and_updates_accept_them(absent: Any) -> None:
         np.testing.assert_array_equal(updates["dense"]["bias"], params["dense"]["bias"])
 
 
+def test_rules_may_name_leaves_that_a_mask_removed() -> None:
+    """A mask replaces a whole layer, and the paths below it are not known any more."""
+    layout = layout_from_rules([("^a/kernel$", 0), ("^b/kernel$", 0)])
+    params = {"a": optax.MaskedNode(), "b": {"kernel": draw(0, 3, 2)}}
+    assert layout(params) == {"a": optax.MaskedNode(), "b": {"kernel": (-2,)}}
+    with pytest.raises(ValueError, match=r"'\^a/kernel\$' matches no parameter"):
+        layout({"b": {"kernel": draw(0, 3, 2)}})
+
+
 def test_a_rule_for_a_kernel_leaves_the_scale_of_its_node_free() -> None:
     """The unanchored ``scan/kernel`` also matches ``scan/kernel/scale``, which has two axes."""
     layout = layout_from_rules([("scan/kernel", 1)])

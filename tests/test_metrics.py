@@ -86,6 +86,7 @@ def test_python_floats_count_as_parameters() -> None:
 def test_all_kernels_may_be_masked() -> None:
     values = jn.metrics({"kernel": optax.MaskedNode(), "bias": 2 * jnp.ones(4)})
     assert {name: float(x) for name, x in values.items()} == {"total/norm": 4.0}
+    assert jn.metrics({"kernel": optax.MaskedNode(), "count": jnp.int32(3)}) == {"total/norm": 0.0}
 
 
 def test_updates_under_multi_steps_are_zero_until_the_step_lands(standard_promotion) -> None:

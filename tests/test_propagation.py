@@ -315,6 +315,15 @@ def test_branches_of_a_stream_of_learned_latents_are_looked_at() -> None:
     assert finding.kind == "branches"
 
 
+def test_the_growth_of_gradients_is_named_per_layer() -> None:
+    """Layers of sin with weights of variance 16 / n: squares grow by 16 E[cos^2] = 8."""
+    apply, params = chain(4, jnp.sin, 16.0)
+    loss = lambda output: (output * single(normal(51, 64, 4))).mean()  # noqa: E731
+    (finding,) = jn.propagation_findings(apply, params, ROWS_OF_32, loss=loss)
+    assert finding.kind == "gradients"
+    assert finding.values["backward"] == pytest.approx(8**0.5, rel=0.2)
+
+
 def test_numbers_that_are_not_finite_are_named() -> None:
     apply, params = chain(3, jax.nn.relu, 2.0)
     params[1] = params[1].at[0, 0].set(jnp.inf)

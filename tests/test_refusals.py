@@ -334,6 +334,30 @@ TABLE = (
         )
     ),
     *(
+        kind(named, function, *arguments)
+        for named, optimizer in (
+            ("the function adam|call it: adam(1e-3)", optax.adam),
+            ("a float", 0.1),
+        )
+        for function, arguments in (
+            (partial(jn.noise_injection, seed=0), (optimizer, 1.0)),
+            (jn.centered_inputs, (optimizer, multiply, DENSE, jnp.ones((2, 4)))),
+            (jn.normalizer_free, (multiply, DENSE, optimizer, jnp.ones((2, 4)))),
+        )
+    ),
+    *(
+        kind(
+            "apply is of type 'dict'|apply(params, *inputs)", function, DENSE, multiply, *arguments
+        )
+        for function, arguments in (
+            (jn.traced_layout, (jnp.ones((2, 4)),)),
+            (jn.residual_factors, (jnp.ones((2, 4)),)),
+            (jn.propagation, (jnp.ones((2, 4)),)),
+            (jn.normalizer_free, (SGD, jnp.ones((2, 4)))),
+        )
+    ),
+    value("'kernel'|(0, 3)|minibatch is empty", jn.propagation, multiply, DENSE, jnp.ones((0, 4))),
+    *(
         kind("a dict|flax_layout|lambda params: axes", partial(function, layout=AXES), *arguments)
         for function, arguments in (
             (jn.constrain, (PARAMS, SGD)),

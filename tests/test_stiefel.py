@@ -179,3 +179,16 @@ def test_a_tree_is_projected_kernel_by_kernel() -> None:
     tx = stiefel_projection(layout=layout, squared_radius=RADIUS, stacked=stacked)
     updates, _ = tx.update(jax.tree.map(jnp.zeros_like, result), tx.init(result), result)
     np.testing.assert_allclose(updates["a"], 0, atol=1e-5)
+
+
+def test_units_have_the_squared_norm_of_a_rectifier_by_default() -> None:
+    """2, as on the sphere, of each of the set's functions."""
+    params = {"kernel": jnp.asarray(normal(9, 6, 4), jnp.float32)}
+    tx = stiefel_projection()
+    update, _ = tx.update(jax.tree.map(jnp.ones_like, params), tx.init(params), params)
+    for kernel in (
+        project_to_stiefel(params["kernel"], -2),
+        project_kernels_to_stiefel(params)["kernel"],
+        optax.apply_updates(params, update)["kernel"],
+    ):
+        np.testing.assert_allclose(kernel.T @ kernel, 2 * np.eye(4), atol=1e-5)

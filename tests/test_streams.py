@@ -73,7 +73,26 @@ def attending(read: Callable[..., Any], in_turn: bool = False) -> Callable[..., 
     return apply
 
 
+def merging(y_first: bool, swap: bool) -> Callable[..., Any]:
+    """Two towers of three blocks whose sum goes through two more."""
+
+    def through(layers: Any, x: Any) -> Any:
+        for layer in layers:
+            x = x + mlp(layer, x)
+        return x
+
+    def apply(p: Any, x: Any, y: Any) -> Any:
+        if y_first:
+            y, x = through(p["y"], y), through(p["x"], x)
+        else:
+            x, y = through(p["x"], x), through(p["y"], y)
+        return through(p["both"], y + x if swap else x + y)
+
+    return apply
+
+
 BOTH = COUNT * [{"x": ATTENTION, "y": ATTENTION}]
+TOWERS = {"x": 3 * [MLP], "y": 3 * [MLP], "both": 2 * [MLP]}
 
 
 def two(read: Callable[..., Any], in_turn: bool = False) -> Spelling:
@@ -158,6 +177,24 @@ def of_two(p: Any, x: Any) -> Any:
     """Mixture of two, the second under 1 - g."""
     gate = jax.nn.sigmoid(x @ p["route"][:, :1])
     return x + (gate * expert(p, x, 0) + (1 - gate) * expert(p, x, 1))
+
+
+def by_slots(p: Any, x: Any) -> Any:
+    """Every expert reads a mean of the tokens, and every token a mean of the experts."""
+    scores = x @ p["route"]
+    slots = jnp.einsum("bte,btn->ben", jax.nn.softmax(scores, 1), x)
+    results = jnp.stack([expert(p, slots[:, e], e) for e in range(EXPERTS)], 1)
+    return x + jnp.einsum("bte,ben->btn", jax.nn.softmax(scores), results)
+
+
+def by_experts(p: Any, x: Any) -> Any:
+    """Every expert chooses two tokens."""
+    gates, chosen = jax.lax.top_k(jnp.swapaxes(weights(p, x), 1, 2), 2)
+    places = jax.nn.one_hot(chosen, x.shape[1])
+    tokens = jnp.einsum("bect,btn->becn", places, x)
+    hidden = jax.nn.relu(jnp.einsum("becn,enm->becm", tokens, p["up"]))
+    results = jnp.einsum("becm,emn->becn", hidden, p["down"]) * gates[..., None]
+    return x + jnp.einsum("bect,becn->btn", places, results)
 
 
 def index(g: Any, e: int) -> Any:
@@ -306,6 +343,26 @@ def of_unet(short: bool) -> dict[str, Any]:
     }
 
 
+def resolutions(read: Callable[..., Any], swap: bool = False) -> Callable[..., Any]:
+    """Streams of two resolutions, which are added to each other after every stage."""
+
+    def apply(p: Any, x: Any) -> Any:
+        x = conv(x, p["stem"])
+        y = conv(x, p["down"], 2)
+        for layer in p["stages"]:
+            x, y = residual(layer["x"], x), residual(layer["y"], y)
+            up, down = repeated(y @ layer["up"]), conv(x, layer["down"], 2)
+            sums = (up + x, down + y) if swap else (x + up, y + down)
+            x, y = map(jax.nn.relu, sums)
+        return read(x, y)
+
+    return apply
+
+
+def mean(x: Any) -> Any:
+    return x.mean((1, 2))
+
+
 def linked(p: Any, x: Any) -> Any:
     """Decoder by interpolation after a strided convolution, which starts a stream."""
     x = skip = residual(p["b"], residual(p["a"], conv(x, p["stem"])))
@@ -384,6 +441,11 @@ def pyramid(p: Any, x: Any, block: bool, down: bool = False) -> list[Any]:
     return results
 
 
+RESOLUTIONS = {
+    "stem": shape(3, 3, 1, N),
+    "down": KERNEL,
+    "stages": 2 * [{name: wide(N, N, False) for name in "xy"} | {"up": shape(), "down": KERNEL}],
+}
 PYRAMID = {
     "stages": [{"down": shape(3, 3, inputs, N), "a": KERNEL, "b": KERNEL} for inputs in (1, N, N)],
     "lateral": 3 * [ONE],
@@ -528,6 +590,43 @@ SPELLINGS: dict[str, tuple[dict[str, float], dict[str, Spelling]]] = {
             ),
         },
     ),
+    "towers that merge and go on": (
+        {
+            f"{name}/{i}/down": 5**-0.5
+            for name, layers in TOWERS.items()
+            for i in range(len(layers))
+        },
+        {
+            f"{first} first, {order}": Spelling(
+                merging(first == "y", order == "y + x"), TOWERS, (TOKENS, TOKENS)
+            )
+            for first in "xy"
+            for order in ("x + y", "y + x")
+        },
+    ),
+    "streams of two resolutions": (
+        {f"stages/{i}/{name}/b": 2**-0.5 for i in range(2) for name in "xy"},
+        {
+            name: Spelling(resolutions(read, swap), RESOLUTIONS, at(8))
+            for name, read, swap in (
+                ("means", lambda x, y: mean(x) + mean(y), False),
+                ("the other first", lambda x, y: mean(y) + mean(x), True),
+                ("sums", lambda x, y: x.sum((1, 2)) + y.sum((1, 2)), False),
+                ("one resolution", lambda x, y: x + repeated(y), True),
+                ("concatenated", lambda x, y: jnp.concatenate([mean(x), mean(y)], -1), False),
+            )
+        },
+    ),
+    "means": (
+        every(ROOT, "down"),
+        {
+            "before the last kernel": blocks(
+                lambda p, x: x + jax.nn.relu(x @ p["up"]).mean(1, keepdims=True) @ p["down"], MLP
+            ),
+            "after it": blocks(lambda p, x: x + mlp(p, x).mean(1, keepdims=True), MLP),
+            "by hand": blocks(lambda p, x: x + (mlp(p, x).sum(1) * (1 / STEPS))[:, None], MLP),
+        },
+    ),
     "experts": (
         every(ROOT, "down"),
         {
@@ -541,6 +640,8 @@ SPELLINGS: dict[str, tuple[dict[str, float], dict[str, Spelling]]] = {
             "one-hot gates": blocks(top_one, MIXED),
             "two for each row": blocks(top_two, MIXED),
             "chosen by an index": blocks(by_index, MIXED),
+            "slots": blocks(by_slots, MIXED),
+            "tokens of an expert's choice": blocks(by_experts, MIXED),
             "ragged": blocks(ragged, MIXED),
             "two, of one gate": blocks(of_two, MIXED),
             "an einsum": blocks(

@@ -143,6 +143,8 @@ class Graph:
         for least in (0, 1, 2):
             pairs = (one, other), (other, one)
             sums = [x for pair in pairs if (x := self._sum_of(index, *pair, least))]
+            if len(sums) == 2 and not least:
+                return sums[0]._replace(kind="merge")  # each comes from the other: two streams
             if sums:
                 return next((x for x in sums if x.kind != "merge"), sums[0])
         return None
@@ -155,7 +157,7 @@ class Graph:
         before = self.ancestors(near) if least else self.ancestors_in_layer(near)
         candidates, fits = before & self.ancestors(far, since=min(before)), list[int]()
         while candidates and not fits:
-            latest = self._latest(candidates)
+            latest = self.latest(candidates)
             real = [x for x in latest if self.nodes[x].is_real]
             fits = [x for x in real if self._fits(x, near, far, least)]
             # A kernel's product may be in both operands: gates, or what is added twice.
@@ -173,7 +175,7 @@ class Graph:
             return None
         return Sum(index, "projection", max(fits), near, far, sources)
 
-    def _latest(self, indices: set[int]) -> list[int]:
+    def latest(self, indices: set[int]) -> list[int]:
         """Returns the nodes that reach no other of them."""
         left, latest = set(indices), list[int]()
         while left:
@@ -302,18 +304,27 @@ class Graph:
             index = self.nodes[index].operands[0]
         return index
 
+    def is_small(self, node: Node) -> bool:
+        """Returns True for the product with a constant of a size below 1, except in a mean."""
+        number = node.constant.number
+        if number is None or not is_scaling(node):
+            return False
+        divides = node.primitive == "div"
+        is_small = abs(number) > 1 if divides else abs(number) < 1
+        return is_small and not self._is_mean(node, number if divides else 1 / (number or 1))
+
+    def _is_mean(self, node: Node, divisor: float) -> bool:
+        """Returns True for a sum of entries over their number."""
+        total = self.nodes[self.viewed(node.operands[0])]
+        if total.primitive != "reduce_sum":
+            return False
+        entries = math.prod(self.nodes[total.operands[0]].shape)
+        return math.isclose(divisor * math.prod(total.shape), entries, rel_tol=1e-6)
+
 
 def is_scaling(node: Node) -> bool:
     """Returns True for the product or quotient of one node and a constant."""
     return node.primitive in ("mul", "div") and len(node.operands) == 1
-
-
-def is_small(node: Node) -> bool:
-    """Returns True for the product with a constant of a size below 1."""
-    number = node.constant.number
-    if number is None or not is_scaling(node):
-        return False
-    return abs(number) > 1 if node.primitive == "div" else abs(number) < 1
 
 
 def has_scale(node: Node) -> bool:

@@ -121,7 +121,6 @@ def trace(
         free: regular expressions, searched for in the paths of parameters that count as inputs.
         nodes: record the graph of the variables that depend on the inputs.
     """
-    check_function(apply, "apply", "apply(params, *inputs)")
     check_patterns(free, "free")
     closed, shape, arrays, arguments = _closed_program(apply, params, inputs)
     structure = jax.tree.structure(shape)
@@ -167,6 +166,7 @@ def _closed_program(
 
     The arguments are the parameters in their order, then the inputs without flags.
     """
+    check_function(apply, "apply", "apply(params, *inputs)")
     entries, structure = dict(named_entries(params)), jax.tree.structure(params, is_leaf=is_entry)
     arrays = {path: entry for path, entry in entries.items() if hasattr(entry, "shape")}
     leaves = list(arrays.values())

@@ -13,7 +13,7 @@ import numpy as np
 from jaxnorm._paths import Path
 from jaxnorm._phases import phased
 from jaxnorm._trace.values import CONSTANT, INPUT, Node, Product, Units, Use, Value, sources
-from jaxnorm._trace.views import BROADCAST, PARTIAL, VIEWS, Dim, Factor, View
+from jaxnorm._trace.views import BROADCAST, PARTIAL, SLICES, VIEWS, Dim, Factor, View
 
 PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
 SUMS = ("add", "add_any")
@@ -361,9 +361,12 @@ def _scaled_units(equation: Any, values: list[Value]) -> Units | None:
 
 
 def _is_activation(equation: Any, values: list[Value], size: int) -> bool:
-    pairs = zip(values, equation.invars, strict=True)
+    """Returns True for an elementwise function of a layer's product, or of a part of it."""
+    name, pairs = equation.primitive.name, zip(values, equation.invars, strict=True)
+    if name in (*SLICES, "gather"):
+        return values[0].activation
     sizes = [value.activation and atom.aval.size for value, atom in pairs]
-    return equation.primitive.name not in PRODUCTS and size in sizes
+    return name not in PRODUCTS and size in sizes
 
 
 def _altered(equation: Any, values: list[Value]) -> Iterator[View]:
@@ -371,7 +374,8 @@ def _altered(equation: Any, values: list[Value]) -> Iterator[View]:
 
     A weight that meets inputs, its mask or its scale, stays one. A position that is added to inputs
     is none as soon as other inputs meet it; nor is a parameter that is added to a layer's product,
-    or broadcast to a layer's activations: their bias, or their scale.
+    or broadcast to a layer's activations: their bias, or their scale. A sum of weights that inputs
+    mask or scale, such as (1 - t) v + t w, is one of weights.
     """
     name, shape = equation.primitive.name, equation.outvars[0].aval.shape
     if name == "gather":
@@ -385,10 +389,19 @@ def _altered(equation: Any, values: list[Value]) -> Iterator[View]:
         layers = [v for v, atom in others if v.activation and atom.aval.shape == shape]
         on_product = adds and any(v.product for v in layers)
         for view in (*value.views, *value.altered):
-            is_position = value.of_inputs and meets_inputs and (adds or view.added)
+            alike = any(_is_of_weights(v, view) for v, _ in others)
+            joins_inputs = adds and meets_inputs and not alike
+            is_position = value.of_inputs and (joins_inputs or (view.added and meets_inputs))
             of_layer = layers and name != "select_n" and view.broadcast_axes()
             if len(view.dims) == len(shape) and not (is_position or of_layer or on_product):
-                yield view.broadcast(shape)._replace(added=view.added or (adds and meets_inputs))
+                yield view.broadcast(shape)._replace(added=view.added or joins_inputs)
+
+
+def _is_of_weights(value: Value, other: View) -> bool:
+    """Returns True for parameters that inputs only mask or scale, spread like another one."""
+    axes = other.broadcast_axes()
+    alike = [view.broadcast_axes() == axes and not view.added for view in value.altered]
+    return bool(alike) and all(alike)
 
 
 def _gathered(view: View, equation: Any, shape: tuple[int, ...]) -> View:

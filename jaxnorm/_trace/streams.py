@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from jaxnorm._paths import Path, listed
-from jaxnorm._trace.graph import MULTIPLICATIONS, Graph, Sum, has_scale, is_scaling, is_small
+from jaxnorm._trace.graph import MULTIPLICATIONS, Graph, Sum, has_scale, is_scaling
 from jaxnorm._trace.interpret import Program
 from jaxnorm._trace.rules import LINEAR, STACKS, SUMS
 from jaxnorm._trace.values import Node
@@ -35,12 +35,14 @@ class Branch(NamedTuple):
         is_scaled: True if a constant below 1 follows it in the branch or the stream.
         repeats: how often the branch is added, times its share of the units and of the experts
             under a gate; 0 for an adapter beside another kernel.
+        position: the sum; after two streams have merged it is one of both.
     """
 
     path: Path
     is_kernel: bool
     is_scaled: bool
     repeats: Fraction
+    position: int
 
 
 class Gate(NamedTuple):
@@ -114,19 +116,26 @@ def _known(graph: Graph, stream: list[Sum], inside: set[int]) -> list[Branch]:
 
 
 def _streams(graph: Graph, sums: list[Sum], first: set[int]) -> list[list[Sum]]:
-    """Returns the sums of each stream with a sum whose shortcut has no kernel."""
-    stream_of: dict[int, list[Sum]] = {}
+    """Returns the sums of each stream with a sum whose shortcut has no kernel.
+
+    After a merge each of the streams goes on, except one that another comes from.
+    """
+    streams: list[list[Sum]] = []
+    joined: dict[int, set[int]] = {}
     for item in sums:
-        before = graph.ancestors_in_layer(item.entry) & stream_of.keys()
+        before = graph.ancestors_in_layer(item.entry) & joined.keys()
         if before and item.position not in first:
-            stream = stream_of[max(before)]
-            stream.append(item)
+            numbers = set[int]().union(*(joined[i] for i in graph.latest(before)))
         else:
-            stream = [item]
+            numbers = {len(streams)}
+            streams.append([])
+        for number in numbers:
+            streams[number].append(item)
         if item.kind != "merge":
-            stream_of[item.position] = stream
-    streams = {id(stream): stream for stream in stream_of.values()}
-    return [x for x in streams.values() if any(item.kind != "projection" for item in x)]
+            joined[item.position] = numbers
+    kinds = [{item.kind for item in stream} for stream in streams]
+    pairs = zip(streams, kinds, strict=True)
+    return [stream for stream, kind in pairs if kind - {"projection"} and kind - {"merge"}]
 
 
 def _first_sums(graph: Graph, sums: list[Sum], outers: list[Sum]) -> set[int]:
@@ -155,9 +164,11 @@ def stream_branches(graph: Graph, stream: list[Sum]) -> list[Branch]:
             experts[item.sources, end.gate.whole].add(end.gate.entry)
 
     def branch(item: Sum, end: End) -> Branch:
-        node, repeats = graph.nodes[end.position], _repeats(graph, item, end.gate)
-        count = len(experts[item.sources, end.gate.whole]) if end.gate else 1
-        return Branch(_parameter(node), node.is_product, end.is_scaled, end.share * repeats / count)
+        node, count = graph.nodes[end.position], 1
+        if end.gate:
+            count = len(experts[item.sources, end.gate.whole])
+        repeats = end.share * _repeats(graph, item, end.gate) / count
+        return Branch(_parameter(node), node.is_product, end.is_scaled, repeats, item.position)
 
     return [branch(item, end) for item, end in ends]
 
@@ -186,7 +197,7 @@ def _is_scaled(graph: Graph, item: Sum) -> bool:
     nodes = graph.nodes
     turns = nodes[item.position].turns
     after = [node for node in nodes[item.position + 1 :] if item.position in node.operands]
-    return bool(after) and all(is_small(node) and node.turns == turns for node in after)
+    return bool(after) and all(graph.is_small(node) and node.turns == turns for node in after)
 
 
 def _ends(graph: Graph, item: Sum, scaled: bool) -> Iterator[End]:
@@ -197,7 +208,7 @@ def _ends(graph: Graph, item: Sum, scaled: bool) -> Iterator[End]:
     while stack:
         end = stack.pop()
         node = graph.nodes[end.position]
-        scaled = end.is_scaled or (end.is_linear and is_small(node))
+        scaled = end.is_scaled or (end.is_linear and graph.is_small(node))
         linear = end.is_linear and (node.primitive in _LINEAR or is_scaling(node))
         last, before, gate = _last(graph, end.position, item.source)
         if last is not None:
@@ -293,8 +304,17 @@ def leads_linearly(graph: Graph, index: int) -> bool:
         node = graph.nodes[index]
         if node.is_product:
             return True
-        stack.extend(node.operands if node.primitive in _LINEAR or is_scaling(node) else ())
+        is_linear = node.primitive in (*_LINEAR, *STACKS) or is_scaling(node)
+        stack.extend(node.operands if is_linear else _weighted(graph, node))
     return False
+
+
+def _weighted(graph: Graph, node: Node) -> Sequence[int]:
+    """Returns the one operand of a product of two nodes to which a kernel leads linearly."""
+    if node.primitive not in ("mul", "dot_general") or len(node.operands) != 2:
+        return ()
+    linear = [i for i in node.operands if leads_linearly(graph, i)]
+    return linear if len(linear) == 1 else ()
 
 
 def activated(graph: Graph, node: Node) -> int | None:

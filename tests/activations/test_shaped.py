@@ -236,6 +236,11 @@ GATED = {
     "slices": lambda p, x: ((x @ p["a"])[..., :2] * jnp.tanh(x @ p["a"])[..., 2:]) @ p["b"][:2],
     "highway": lambda p, x: x + jax.nn.sigmoid(x @ p["a"]) * (jax.nn.relu(x @ p["b"]) - x),
     "gate of the inputs": lambda p, x: (x * jax.nn.sigmoid(x @ p["a"])) @ p["b"],
+    "a power": lambda p, x: (jnp.exp(x @ p["a"]) ** jnp.tanh(x @ p["b"])) @ p["c"],
+    "an open or a shut gate": lambda p, x: (
+        ((x @ p["a"]) * (x @ p["b"] > 0).astype(x.dtype)) @ p["c"]
+    ),
+    "a choice": lambda p, x: jnp.where(x @ p["b"] > 0, x @ p["a"], 0.0) @ p["c"],
     "a quotient": lambda p, x: ((x @ p["a"]) / (1 + jnp.abs(x @ p["b"]))) @ p["c"],
     "dynamic filters": lambda p, x: jnp.einsum("bhwi,bhwj->bij", x @ p["a"], x @ p["b"]) @ p["c"],
 }
@@ -267,10 +272,19 @@ def dropped(x):
         lambda x: jnp.tanh(normalized(x)),
         lambda x: jax.nn.relu(dropped(x)),
         lambda x: x**2 * x,
+        lambda x: jnp.where(x > 0, x, jnp.expm1(x)),
+        lambda x: jnp.where(IMAGES[:1] > 0, jnp.tanh(x), 0.0),
     ],
 )
 def test_functions_of_one_variable_are_one_activation(activation):
     network = jn.traced_depth(
         lambda p, x: activation(x @ p["a"]) @ p["b"] @ p["c"], MATRICES, IMAGES
     )
+    assert network(0.0, lambda value: value + 1) == 1
+
+
+def test_a_mask_among_the_inputs_is_no_gate():
+    """Padding, of which neither sign nor choice depends on a layer."""
+    masked = lambda p, x, mask: jnp.where(mask, jnp.tanh(x @ p["a"]), 0.0) @ p["b"]  # noqa: E731
+    network = jn.traced_depth(masked, MATRICES, IMAGES, IMAGES > 0)
     assert network(0.0, lambda value: value + 1) == 1

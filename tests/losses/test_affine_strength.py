@@ -29,6 +29,11 @@ def test_strength_equals_that_of_the_explicit_hessian(kind: str) -> None:
     assert_unbiased(draws, net.exact())
 
 
+def test_one_probe_is_the_default() -> None:
+    net, key = Net("dense", 4), jax.random.key(0)
+    np.testing.assert_allclose(strengths(net, key), strengths(net, key, probes=1), rtol=1e-5)
+
+
 def move(net: Net, mu: Any, s: Any) -> None:
     """Replaces u by k = s u + mu, and scale and bias so that gamma k + beta stays."""
     net.normalized = s[None] * net.normalized + mu[None]

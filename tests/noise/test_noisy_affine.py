@@ -75,3 +75,13 @@ def test_a_noisy_model_has_derivatives_in_both_modes() -> None:
     expected = jax.grad(lambda p: jax.jvp(loss, (p,), (params,))[1])(params)
     for one, other in zip(jax.tree.leaves(product), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_a_bias_is_added_where_the_noise_multiplies() -> None:
+    """Nothing follows in the program, so that the compiler has one pass to make."""
+    apply = lambda p, x: x @ p["kernel"] + p["bias"][None]  # noqa: E731
+    params = {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)}
+    model = with_scale_noise(apply, 0.3)
+    equations = jax.make_jaxpr(model)(jax.random.key(0), params, jnp.ones((4, 3))).jaxpr.eqns
+    assert equations[-1].primitive.name == "custom_jvp_call"
+    assert "add" in str(equations[-1].params["call_jaxpr"])

@@ -112,6 +112,16 @@ UNMIXED: dict[str, tuple[Any, Any, Any, dict[str, tuple[int, ...]]]] = {
         X,
         {"route": (-2,), "experts": (-2,)},
     ),
+    "outputs of experts that a loop chooses": (
+        lambda p, x: jnp.einsum(
+            "be,beo->bo",
+            gate(p, jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, p["deep"])[0]),
+            jnp.einsum("bi,eio->beo", x, p["experts"]),
+        ),
+        MOE | {"deep": draw(2, 5, 5)},
+        X,
+        {"route": (-2,), "experts": (-2,), "deep": (-2,)},
+    ),
     "generated weights": (generated, {"k": draw(5, 25)}, TOKENS, {"k": (-2,)}),
 }
 
@@ -152,6 +162,36 @@ def test_layers_of_constants_have_the_fan_in_that_meets_the_constants() -> None:
     assert jn.traced_layout(relative, RELATIVE, TOKENS)(RELATIVE) == axes
     axes = {"q": (-2,), "a": (-2,), "b": None, "c": (-2,)}
     assert jn.traced_layout(biased, BIASED, TOKENS)(BIASED) == axes
+
+
+@pytest.mark.parametrize("part", ["split", "slices", "indices"])
+def test_positions_may_be_added_to_a_part_of_a_product(part: str) -> None:
+    """Queries, keys and values of one kernel, of which the queries have places."""
+    params = {"qkv": draw(5, 12), "place": draw(3, 4), "scale": draw(3, 4)}
+
+    def apply(p: Any, x: Any) -> Any:
+        y = x @ p["qkv"]
+        if part == "split":
+            q, k, v = jnp.split(y, 3, -1)
+        elif part == "slices":
+            q, k, v = (y[..., i : i + 4] for i in (0, 4, 8))
+        else:
+            q, k, v = (y.reshape(2, 3, 3, 4)[:, :, i] for i in range(3))
+        q = q * p["scale"][None] + p["place"][None]
+        return jax.nn.softmax(q @ jnp.swapaxes(k, 1, 2)) @ v
+
+    axes = {"qkv": (-2,), "place": None, "scale": None}
+    assert jn.traced_layout(apply, params, TOKENS)(params) == axes
+
+
+def test_heads_of_one_number_attend_to_constants() -> None:
+    params = {"q": draw(5, 4), "k": draw(6, 4)}
+
+    def apply(p: Any, x: Any) -> Any:
+        q, k = (x @ p["q"]).reshape(2, 3, 4, 1), (POSITIONS @ p["k"]).reshape(3, 4, 1)
+        return jnp.einsum("bthd,shd->bhts", q, k)
+
+    assert jn.traced_layout(apply, params, TOKENS)(params) == {"q": (-2,), "k": (-2,)}
 
 
 def test_layers_of_constants_are_initialized() -> None:

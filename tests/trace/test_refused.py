@@ -155,6 +155,20 @@ CHANGED: dict[str, tuple[Apply, Any]] = {
         jax.random.key(0),
     ),
     "a difference": (lambda k, x, change: x @ (k - 0.1 * change), MASK),
+    "a path between two": (
+        lambda k, x, time: x @ ((1 - time) * k + time * k[::-1]),
+        jnp.float32(0.3),
+    ),
+    "a path between three for each row": (
+        lambda k, x, time: jnp.einsum(
+            "bi,bio->bo", x, sum(time[:, i, None, None] * jnp.roll(k, i, 0)[None] for i in range(3))
+        ),
+        ROWS,
+    ),
+    "a path between two, in a difference": (
+        lambda k, x, time: x @ (k * time - k[:, ::-1] * (1 - time)),
+        jnp.float32(0.3),
+    ),
     "a convolution's mask": (
         lambda k, x, mask: jax.lax.conv(x[..., None], (k * mask).T[..., None], (1,), "SAME")[
             ..., 0
@@ -189,6 +203,19 @@ def test_a_kernel_that_an_input_changes_is_refused(name: str) -> None:
         traced_layout(apply, CHANGEABLE, ROWS, other)
     layout = traced_layout(apply, CHANGEABLE, ROWS, other, free=["kernel"])
     assert layout(CHANGEABLE) == {"kernel": None, "head": (-2,)}
+
+
+def test_inputs_that_are_chosen_between_learned_ones_are_no_kernels() -> None:
+    """Tokens of a mask, and positions that a time moves, which other inputs meet."""
+    params = {"one": draw(4), "other": draw(4), "place": draw(6, 4), "kernel": draw(4, 5)}
+
+    def apply(p: Any, x: Any, time: Any) -> Any:
+        token = time * p["one"] + (1 - time) * p["other"]
+        x = x * p["one"][None] * time + token[None] + time * p["place"] + (1 - time) * p["place"]
+        return (x @ x.T) @ jnp.tanh(x @ p["kernel"])
+
+    axes = traced_layout(apply, params, ROWS, jnp.float32(0.3))(params)
+    assert axes == {"one": None, "other": None, "place": None, "kernel": (-2,)}
 
 
 #: Sizes of h, w and g for which JAX begins with w, and with h times g.
