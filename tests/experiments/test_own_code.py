@@ -177,7 +177,7 @@ def test_what_was_edited_since_the_command_began_is_not_trained(edited, tmp_path
     if edited == "toy.npz":
         with np.load(tmp_path / edited) as file:
             arrays = dict(file)
-        np.savez(tmp_path / edited, **arrays | {"X_train": arrays["X_train"] + 1})
+        np.savez(tmp_path / edited, **arrays | {"X": arrays["X"] ** 2})
     else:
         with (tmp_path / edited).open("a") as file:
             file.write("\n")
@@ -281,6 +281,29 @@ def test_a_network_that_draws_in_evaluation_is_refused(kind, tmp_path):
     )
     with pytest.raises(UserError, match="draws random numbers in evaluation"):
         spec_of(tmp_path)
+
+
+#: Constructors that make another network each time.
+OTHERS = {
+    "NumPy's global draws": "import numpy\nSCALE = lambda: numpy.random.normal()",
+    "the clock": "import time\nSCALE = lambda: time.perf_counter()",
+    "a count of calls": "import itertools\nSCALE = itertools.count(1).__next__",
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_network_that_is_another_each_time_is_refused(kind, tmp_path):
+    """Its results would be those of no network that one can make again."""
+    code = (
+        f"{OTHERS[kind]}\nclass make(Net):\n    def __init__(self, *arguments):\n"
+        "        super().__init__(*arguments)\n        self.hidden.kernel[...] *= SCALE()\n"
+    )
+    (tmp_path / "nets.py").write_text(NET + code)
+    with pytest.raises(UserError, match="is another network each time that it is made"):
+        spec_of(tmp_path)
+    (tmp_path / "nets.py").write_text(NET + code.replace("SCALE()", "0.5"))
+    forget()
+    assert spec_of(tmp_path).data
 
 
 def test_dropout_that_evaluation_turns_off_is_trained(tmp_path):
