@@ -254,7 +254,7 @@ def own_code(model: str) -> Iterator[None]:
             yield
     except UserError:
         raise
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
         place = place_of(error.__traceback__, file)
         if place is None:
             raise

@@ -283,6 +283,27 @@ def test_a_network_that_draws_in_evaluation_is_refused(kind, tmp_path):
         spec_of(tmp_path)
 
 
+def test_a_network_that_draws_from_numpy_when_it_is_called_is_refused(tmp_path):
+    code = (
+        "import numpy\nclass make(Net):\n    def __call__(self, x):\n"
+        "        return super().__call__(x) * numpy.random.normal()\n"
+    )
+    (tmp_path / "nets.py").write_text(NET + code)
+    with pytest.raises(UserError, match="is another network each time that it is made or called"):
+        spec_of(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["int32", "complex64"])
+def test_logits_without_gradients_are_refused(kind, tmp_path):
+    code = (
+        "class make(Net):\n    def __call__(self, x):\n"
+        f"        return super().__call__(x).astype(jnp.{kind})\n"
+    )
+    (tmp_path / "nets.py").write_text(NET + code)
+    with pytest.raises(UserError, match=f"logits of type {kind}; wanted floating"):
+        spec_of(tmp_path)
+
+
 #: Constructors that make another network each time.
 OTHERS = {
     "NumPy's global draws": "import numpy\nSCALE = lambda: numpy.random.normal()",
@@ -299,7 +320,7 @@ def test_a_network_that_is_another_each_time_is_refused(kind, tmp_path):
         "        super().__init__(*arguments)\n        self.hidden.kernel[...] *= SCALE()\n"
     )
     (tmp_path / "nets.py").write_text(NET + code)
-    with pytest.raises(UserError, match="is another network each time that it is made"):
+    with pytest.raises(UserError, match="is another network each time that it is made or called"):
         spec_of(tmp_path)
     (tmp_path / "nets.py").write_text(NET + code.replace("SCALE()", "0.5"))
     forget()
