@@ -134,7 +134,8 @@ def sources() -> str:
     package = importlib.util.find_spec("jaxnorm")
     origin = package.origin if package is not None else None
     here = Path(__file__).parents[1]
-    folders = [here / name for name in DECIDE] + [Path(origin).parent] * bool(origin)
+    folders = [here / name for name in DECIDE]
+    folders += [Path(origin).parent] if origin else []
     files = [(file.relative_to(folder.parent), file) for folder in folders for file in _py(folder)]
     number = 0
     for name, file in files:
