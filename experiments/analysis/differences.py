@@ -12,6 +12,7 @@ from experiments.analysis.colours import colour_of_method
 from experiments.analysis.picture import new_figure, picture
 from experiments.analysis.statistics import above, interval, mean_and_interval
 from experiments.analysis.table import markdown
+from experiments.data.reading import reading
 from experiments.errors import UserError
 from experiments.runs.files import write_whole
 
@@ -43,7 +44,7 @@ def write_pairs(folder: Path, pairs: str) -> int:
     """
     named = [tuple(each.split(":")) for each in pairs.split(",")]
     files = sorted(folder.glob("*/results.csv"))
-    if not files or any(len(pair) != 2 for pair in named):
+    if not files or any(len(pair) != 2 or pair[0] == pair[1] for pair in named):
         raise UserError(f"got --pairs {pairs} and {len(files)} sets in {folder}; {WANTED}.")
     rows = [*(file.parent.name for file in files), "all"]
     gains = {(first, second): _by_set(files, (first, second)) for first, second in named}
@@ -54,13 +55,33 @@ def write_pairs(folder: Path, pairs: str) -> int:
 
 def _gains(file: Path, pair: Pair) -> Float[np.ndarray, " seeds"]:
     """Returns the gains by seed; empty if a run did not train."""
-    runs = pl.read_csv(file, infer_schema=False).filter(pl.col("method").is_in(pair)).sort("seed")
+    runs = _runs(file).filter(pl.col("method").is_in(pair)).sort("seed")
     first, second = (runs.filter(pl.col("method") == name) for name in pair)
     if first.is_empty() or not first["seed"].equals(second["seed"]):
         raise UserError(f"{file} has not the same seeds of {' and '.join(pair)}; {WANTED}.")
+    if runs["outcome"].is_not_null().any():
+        return np.zeros(0)
     accuracies = (each["test_accuracy"].cast(pl.Float64).to_numpy() for each in (second, first))
     mine, theirs = (100 * each for each in accuracies)
-    return mine - theirs if runs["outcome"].is_null().all() else np.zeros(0)
+    gains: Float[np.ndarray, " seeds"] = mine - theirs
+    return gains
+
+
+def _runs(file: Path) -> pl.DataFrame:
+    """Returns the rows of a results.csv as compare writes it, as text.
+
+    Raises:
+        UserError: for a file that is none, for a run that is in it twice, which would count twice,
+            and for accuracies that are no fractions.
+    """
+    with reading(file, "wanted results.csv as compare writes it: write it anew"):
+        runs = pl.read_csv(file, infer_schema=False)
+        trained = runs.filter(pl.col("outcome").is_null())["test_accuracy"].cast(pl.Float64)
+        if runs.select("method", "seed").is_duplicated().any():
+            raise ValueError("it has a method with one seed twice")
+        if not trained.is_between(0, 1).all():
+            raise ValueError("its test accuracies are not all fractions from 0 to 1")
+        return runs
 
 
 def _by_set(files: Sequence[Path], pair: Pair) -> list[Float[np.ndarray, " _"]]:

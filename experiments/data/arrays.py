@@ -1,7 +1,7 @@
 """Reading arrays: ``FILE.npz``, or a folder of ``.npy`` files with the same names."""
 
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +38,7 @@ def load_npz(path: Path, seed: int) -> Dataset:
     """
     with reading(path, WAY_OUT), zipfile.ZipFile(path) as file:
         members = {info.filename.removesuffix(".npy"): info for info in file.infolist()}
+        _check_names(path.name, [each.filename.removesuffix(".npy") for each in file.infolist()])
 
         def read(name: str) -> Array:
             with file.open(members[name]) as content:
@@ -45,7 +46,7 @@ def load_npz(path: Path, seed: int) -> Dataset:
 
         sizes = {name: info.file_size for name, info in members.items()}
         arrays = _deciding(path.name, sizes, read)
-    return _split(path.name, arrays, seed)
+    return _split(path.name, arrays, seed, _unread(path.name, sizes, arrays))
 
 
 def load_npy(path: Path, seed: int) -> Dataset:
@@ -53,7 +54,7 @@ def load_npy(path: Path, seed: int) -> Dataset:
     files = _npy_files(path)
     sizes = {name: file.stat().st_size for name, file in files.items()}
     arrays = _deciding(path.name, sizes, lambda name: np.load(files[name], allow_pickle=False))
-    return _split(path.name, arrays, seed)
+    return _split(path.name, arrays, seed, _unread(path.name, sizes, arrays))
 
 
 def holds_arrays(folder: Path) -> bool:
@@ -62,7 +63,28 @@ def holds_arrays(folder: Path) -> bool:
 
 
 def _npy_files(folder: Path) -> dict[str, Path]:
-    return {path.stem: path for path in folder.iterdir() if path.suffix.lower() == ".npy"}
+    paths = [path for path in folder.iterdir() if path.suffix.lower() == ".npy"]
+    _check_names(folder.name, [path.stem for path in paths])
+    return {path.stem: path for path in paths}
+
+
+def _check_names(name: str, members: Sequence[str]) -> None:
+    """Raises for two arrays of one name that decides a dataset, in any case of letters."""
+    places: dict[str, int] = {}
+    for place, each in enumerate(members):
+        key = KEYS.get(each.lower())
+        if key is not None and (other := places.setdefault(key, place)) != place:
+            raise UserError(
+                f"{name} holds {members[other]} and {each}, and either may be {key}; wanted one: "
+                "take the other out, or rename it."
+            )
+
+
+def _unread(name: str, members: Iterable[str], arrays: Iterable[str]) -> list[str]:
+    """A line on the arrays that decide nothing, such as a mask of another name."""
+    keys = {*arrays}
+    unread = [each for each in members if KEYS.get(each.lower()) not in keys]
+    return [f"{name}: not read: {', '.join(map(str, unread))}"] if unread else []
 
 
 def _deciding(
@@ -91,11 +113,12 @@ def _deciding(
     return arrays
 
 
-def _split(name: str, arrays: dict[str, Array], seed: int) -> Dataset:
+def _split(name: str, arrays: dict[str, Array], seed: int, notes: Sequence[str]) -> Dataset:
     """The dataset of arrays, which are taken out of the dict, to be freed as soon as may be."""
     if "X_train" in arrays:
+        _check_order(name, "X_train", arrays["X_train"], arrays["y_train"])
         train, test = ((arrays.pop(f"X_{part}"), arrays.pop(f"y_{part}")) for part in PARTS)
-        return make_dataset(name, train, test)
+        return make_dataset(name, train, test, notes=notes)
     (key,) = [key for key in MASKS if key in arrays] or [""]
     mask = arrays.get(key)
     if mask is not None and (mask.dtype != bool or mask.shape[:-1] != MASKS[key]):
@@ -105,15 +128,16 @@ def _split(name: str, arrays: dict[str, Array], seed: int) -> Dataset:
         )
     if key == "test4" and mask is not None:
         mask = mask[seed % 4]
-    _check_order(name, arrays["X"], arrays["y"])
-    return make_dataset(name, (arrays.pop("X"), arrays.pop("y")), mask, seed)
+    _check_order(name, "X", arrays["X"], arrays["y"])
+    return make_dataset(name, (arrays.pop("X"), arrays.pop("y")), mask, seed, notes=notes)
 
 
-def _check_order(name: str, X: Array, y: Array) -> None:
+def _check_order(name: str, key: str, X: Array, y: Array) -> None:
     """Raises for a column that orders the rows as the classes do."""
     table = X.ndim == 2 and X.dtype.kind in "fiu" and y.ndim == 1 and len(X) == len(y)
     if table and (leaks := ordering_columns(X, y)):
         raise UserError(
-            f"{name}: column {leaks[0]} of X orders the rows as their classes do, as an index does "
-            "in a sorted file; wanted features: leave it out, or, if it is one, shuffle the rows."
+            f"{name}: column {leaks[0]} of {key} orders the rows as their classes do, as an index "
+            "does in a sorted file; wanted features: leave it out, or, if it is one, shuffle the "
+            "rows."
         )

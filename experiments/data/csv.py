@@ -96,10 +96,29 @@ def _text(path: Path) -> str:
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError:  # As spreadsheets write it in western Europe.
+            _check_one_encoding(content)
             text = content.decode("cp1252")
     if "\0" in text:
         raise ValueError("it holds zero bytes, as no text does: save the table as CSV")
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _check_one_encoding(content: bytes) -> None:
+    """Raises for a text with lines in UTF-8 and lines in another encoding."""
+    first: dict[bool, int] = {}
+    for number, line in enumerate(content.splitlines(), 1):
+        if not line.isascii():
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError:
+                first.setdefault(False, number)
+            else:
+                first.setdefault(True, number)
+    if len(first) == 2:
+        raise ValueError(
+            f"line {first[True]} is in UTF-8 and line {first[False]} is not: save it in one "
+            "encoding"
+        )
 
 
 def _cells(text: str) -> pl.DataFrame:

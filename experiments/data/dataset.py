@@ -3,7 +3,7 @@
 import itertools
 import reprlib
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ WILD = 1e4
 DENSE = 10
 
 #: The rows that tell a deviation.
-FEW = 10
+DEVIATION_ROWS = 10
 
 #: Texts that stand for a missing value, as spreadsheets, pandas and R write them.
 MISSING = ("", "NA", "N/A", "#N/A", "<NA>", "nan", "NaN", "NAN", "null", "NULL", "?")
@@ -44,6 +44,12 @@ Split = tuple[Array, Array]
 
 #: Classes of fewer training rows tell nothing about what is a function of the class.
 FEW = 3
+
+#: The share of test rows that are training rows, too, from which accuracy is that of a memory.
+REPEATED = 0.05
+
+#: The rows that rule out most columns before all rows are looked at.
+SCREEN = 1000
 
 
 class Dataset(NamedTuple):
@@ -182,7 +188,15 @@ def make_dataset(
     return Dataset(
         *(X_train, y_train, X_test, y_test, name, len(classes)),
         classes=tuple(classes),
-        notes=tuple(dict.fromkeys([*notes, *doubts(name, X_train, y_train, classes)])),
+        notes=tuple(
+            dict.fromkeys(
+                [
+                    *notes,
+                    *doubts(name, X_train, y_train, classes),
+                    *repeated_rows(name, X_train, X_test),
+                ]
+            )
+        ),
     )
 
 
@@ -282,23 +296,24 @@ def ordering_columns(
     """The columns that order the rows as their classes do, which tell the class without features.
 
     A number of the rows, with gaps or without, leaks the class of a sorted file. Such a column
-    rises or falls with each row of a file whose classes stand together; or it holds different whole
-    numbers from a range of few times as many (rows that were shuffled after they were numbered),
-    in whose order each class stands together.
+    rises or falls along a file whose classes stand together, with each row or with many of them (a
+    day, a batch); or it holds different whole numbers from a range of few times as many (rows that
+    were shuffled after they were numbered), in whose order each class stands together.
     """
     if len(X) <= FEW:
         return []
-    grouped = _runs(y) <= _expected_runs(y) / 2
+    grouped, classes = _runs(y) <= _expected_runs(y) / 2, len(np.unique(y))
     found = []
     for column in range(X.shape[1]):
         values = np.asarray(X[:, column], float)
         steps = np.diff(values)
-        monotone = bool((steps > 0).all() or (steps < 0).all())
+        monotone = bool((steps >= 0).all() or (steps <= 0).all())
+        changes = bool(np.count_nonzero(steps) >= FEW * classes)  # A code has fewer values.
         order = np.argsort(values, kind="stable")
         dense = np.ptp(values) < DENSE * len(values) and not np.mod(values, 1).any()
         numbers = dense and bool(np.diff(values[order]).all())
-        together = _runs(y[order]) == len(np.unique(y))
-        if (monotone and grouped) or (numbers and together):
+        together = _runs(y[order]) == classes
+        if (monotone and changes and grouped) or (numbers and together):
             found.append(column)
     return found
 
@@ -412,6 +427,10 @@ def doubts(name: str, X: Array, y: Array, classes: Sequence[str]) -> list[str]:
         "other words."
         for column in class_codes(X, y)
     ]
+    lines += [
+        f"{name}: column {column} tells {what}; leave it out if it is only known with the class."
+        for column, what in telling_columns(X, y, classes).items()
+    ]
     spellings: dict[str, str] = {}
     for each in classes:
         if (other := spellings.setdefault(each.casefold(), each)) != each:
@@ -437,6 +456,67 @@ def class_codes(X: Array, y: Array) -> list[int]:
     return [int(column) for column in np.flatnonzero(same & varied)]
 
 
+def telling_columns(X: Array, y: Array, classes: Sequence[str]) -> dict[int, str]:
+    """Returns the columns that alone tell the class of all training rows, or one of the classes.
+
+    Such are a number by cohorts, a code of several values per class, and a number that stands for
+    a missing value in all rows of one class and in no other row. Columns of `class_codes` are left
+    out.
+
+    Args:
+        X: training rows; only tables are searched.
+        y: class numbers.
+        classes: the names of the classes.
+    """
+    numbers, counts = np.unique_counts(y)
+    if X.ndim != 2 or counts.min() < FEW or len(numbers) < 2:
+        return {}
+    low, high = (np.stack([f(X[y == k], 0) for k in numbers]) for f in (np.min, np.max))
+    order = np.argsort(low, axis=0)
+    ends, starts = (np.take_along_axis(each, order, 0) for each in (high, low))
+    told = {int(c): "the class" for c in np.flatnonzero((ends[:-1] < starts[1:]).all(0))}
+    once = [*{key: row for row, key in enumerate(_keys(X))}.values()]
+    rows, labels = X[once], y[once]  # Copies of a row repeat its numbers, which are no codes.
+    for column in range(X.shape[1]):
+        screened = _is_code(rows[:SCREEN, column], labels[:SCREEN], few=False)
+        if screened and column not in told and _is_code(rows[:, column], labels, few=True):
+            told[column] = "the class"
+    for k, number in enumerate(numbers):
+        others = X[y != number]
+        for column in map(int, np.flatnonzero((low[k] == high[k]) & (low[k] != low).any(0))):
+            if column not in told and not (others[:, column] == low[k, column]).any():
+                told[column] = f"the class {classes[number]}"
+    codes = class_codes(X, y)
+    return {column: what for column, what in sorted(told.items()) if column not in codes}
+
+
+def _is_code(values: Array, y: Array, few: bool) -> bool:
+    """Returns True if equal values have equal classes, and if asked, values have several rows."""
+    order = np.lexsort((y, values))
+    values, y = values[order], y[order]
+    same = values[1:] == values[:-1]
+    repeats = not few or FEW * (len(values) - np.count_nonzero(same)) <= len(values)
+    return bool(repeats and same.any() and not (same & (y[1:] != y[:-1])).any())
+
+
+def repeated_rows(name: str, X_train: Array, X_test: Array) -> list[str]:
+    """Returns a line if many test rows are training rows, too, whose classes are remembered."""
+    seen = {*_keys(X_train)}
+    count = sum(key in seen for key in _keys(X_test))
+    if count < REPEATED * len(X_test):
+        return []
+    return [
+        f"{name}: {count} of {len(X_test)} test rows are training rows, too, so that accuracy "
+        "counts what is learned by heart; take copies out before the split, unless they are rows "
+        "of their own."
+    ]
+
+
+def _keys(X: Array) -> Iterator[int]:
+    """Yields a number for each row, which equal rows share."""
+    return (hash((row + 0).tobytes()) for row in X)  # 0 and -0 have one form.
+
+
 def check_classes(name: str, y_train: Array, y_test: Array, classes: Sequence[str]) -> None:
     """Raises for a class that has test rows and no training rows."""
     check_range(name, y_train, y_test, classes)
@@ -452,11 +532,10 @@ def check_range(name: str, y_train: Array, y_test: Array, classes: Sequence[str]
     """Raises for fewer than two classes, and for labels that are numbers of none."""
     forms: dict[str, str] = {}
     for each in classes:
-        form = unicodedata.normalize("NFKC", each)
-        if (other := forms.setdefault(form, each)) != each:
+        if (other := forms.setdefault(_visible(each), each)) != each:
             raise UserError(
                 f"{name} has the classes {other!a} and {each!a}, which are one name in two "
-                "forms of Unicode; wanted one spelling per class: rename one."
+                "forms of Unicode, or with other spaces; wanted one spelling per class: rename one."
             )
     if len(classes) < 2:
         raise UserError(
@@ -468,6 +547,12 @@ def check_range(name: str, y_train: Array, y_test: Array, classes: Sequence[str]
                 f"{name}: {part} labels are from {y.min()} to {y.max()}; wanted class numbers 0 to "
                 f"{len(classes) - 1}: take a part that has labels, as validation often is."
             )
+
+
+def _visible(name: str) -> str:
+    """Returns a name as it is seen: in one form of Unicode, with single spaces, as printed."""
+    form = unicodedata.normalize("NFKC", name)
+    return " ".join("".join(c for c in form if unicodedata.category(c) != "Cf").split())
 
 
 def _check_scales(name: str, X_train: Array, X_test: Array) -> None:
@@ -488,7 +573,7 @@ def _check_scales(name: str, X_train: Array, X_test: Array) -> None:
                 f"{reach[column]:.3g} away from its mean in the test rows; wanted one that the "
                 "training rows show: leave it out, or mend its values."
             )
-    if X_test.size < FEW * X_test.shape[-1]:
+    if X_test.size < DEVIATION_ROWS * X_test.shape[-1]:
         return
     spread = X_test.std(tuple(range(X_test.ndim - 1)), dtype=np.float64)
     spread = spread[spread > 0]

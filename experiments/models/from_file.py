@@ -146,6 +146,11 @@ def network_from_file(
             f"{model} returned {shown} for two rows of shape {tuple(shape)}; wanted logits of "
             f"shape {wanted}."
         )
+    if not jnp.issubdtype(output.dtype, jnp.floating):
+        raise UserError(
+            f"{model} returned logits of type {output.dtype}; wanted floating point numbers, which "
+            "have gradients: leave out the cast, or return what is before argmax."
+        )
     return network
 
 

@@ -1,47 +1,94 @@
-"""The files that a network of the user's own is made of, and the place of an error in them."""
+"""What a network of the user's own is made of, and the place of an error in its files."""
 
 import ast
 import contextlib
 import importlib.util
+import os
 import sys
 import sysconfig
 import traceback
+import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cache
+from importlib.machinery import all_suffixes
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
+from typing import Any
 
 from experiments.errors import UserError
 
 #: Packages whose versions stand for their files.
 VERSIONED = ("experiments", "jaxnorm")
 
-#: The files that ran or were read while networks were made, by the networks' file.
-_USED: dict[Path, set[Path]] = {}
+#: The events of Python that read a file, with the place of its name among their arguments.
+READS = ("open", "sqlite3.connect")
+#: The events of Python that list a folder.
+LISTS = ("os.listdir", "os.scandir")
 
-#: The files whose networks are being made; what is read below their folders belongs to them.
+#: The frames of Python's own imports, whose files are known as modules.
+IMPORTS = "<frozen importlib"
+
+#: Folders of the system, whose files are no part of a network.
+SYSTEM = ("/proc", "/sys", "/dev")
+
+
+@dataclass
+class _Uses:
+    """What was used while the networks of a file were made: files, folders listed, variables."""
+
+    files: set[Path] = field(default_factory=set)
+    folders: set[Path] = field(default_factory=set)
+    variables: set[str] = field(default_factory=set)
+
+
+#: The uses, by the networks' file.
+_USED: dict[Path, _Uses] = {}
+
+#: The files whose networks are being made.
 _ACTIVE: list[Path] = []
+
+
+def files_of(path: str) -> dict[str, int]:
+    """Returns a checksum of each file that the networks of a file depend on, by its path."""
+    return {str(each): zlib.crc32(each.read_bytes()) for each in _files(Path(path).resolve())}
 
 
 def content_of(path: str) -> bytes:
     """Returns what a network of a file depends on: the contents of its files, in their order.
 
     These are the file, the modules that it or they import anywhere, also inside functions, and what
-    was imported or read from its folder inside `watched`. Installed packages have versions instead.
+    the user's code imported or read inside `watched`, wherever it lies. After them come the names
+    in the folders that it listed and the environment variables that it asked for. Installed
+    packages have versions instead.
     """
     file = Path(path).resolve()
-    files = {file} | _USED.get(file, set())
+    uses = _USED.get(file, _Uses())
+    names = [f"{folder.name}: {sorted(_names_in(folder))}" for folder in sorted(uses.folders)]
+    values = [f"{name}={os.environ.get(name)}" for name in sorted(uses.variables)]
+    others = "\n".join([*names, *values]).encode(errors="surrogateescape")
+    return b"".join(each.read_bytes() for each in _files(file)) + others
+
+
+def _files(file: Path) -> list[Path]:
+    files = {file} | _USED.get(file, _Uses()).files
     waiting = list(files)
     while waiting:
         for found in _imported(waiting.pop()) - files:
             files.add(found)
             waiting.append(found)
-    return b"".join(each.read_bytes() for each in sorted(files) if each.is_file())
+    return [each for each in sorted(files) if each.is_file()]
+
+
+def _names_in(folder: Path) -> list[str]:
+    with contextlib.suppress(OSError):
+        return [name for name in os.listdir(folder) if name != "__pycache__"]
+    return []
 
 
 @contextlib.contextmanager
 def watched(path: str) -> Iterator[None]:
-    """Notes which files the code of a file imports and reads inside the block."""
+    """Notes what the code of a file imports, reads, lists and asks for inside the block."""
     file, before = Path(path).resolve(), set(sys.modules)
     _listen()
     _ACTIVE.append(file)
@@ -51,28 +98,82 @@ def watched(path: str) -> Iterator[None]:
         _ACTIVE.remove(file)
         names = sys.modules.keys() - before
         places = [getattr(sys.modules[name], "__file__", None) for name in names]
-        used = _USED.setdefault(file, set())
+        used = _USED.setdefault(file, _Uses()).files
         used |= {found for place in places if place and (found := _own(Path(place)))}
 
 
 @cache
 def _listen() -> None:
-    """Asks Python to report each file that is opened; it has no way to stop that."""
-    sys.addaudithook(_note_opened)
+    """Asks Python to report each file that is opened, and each variable; it cannot stop that."""
+    sys.addaudithook(
+        lambda event, arguments: (
+            _note(event, arguments, sys._getframe().f_back)
+            if _ACTIVE and event in (*READS, *LISTS)
+            else None
+        )
+    )
+    environment: Any = type(os.environ)
+    plain = environment.__getitem__
+    environment.__getitem__ = lambda self, name: plain(self, _asked(self, name, sys._getframe(1)))
 
 
-def _note_opened(event: str, arguments: tuple[object, ...]) -> None:
-    if event != "open" or not _ACTIVE or not isinstance(arguments[0], str):
+def _asked(environment: Any, name: str, frame: FrameType) -> str:
+    """Returns the name of a variable, noted if the user's code asks for it."""
+    while frame.f_back is not None and _is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    if _ACTIVE and environment is os.environ and _is_own(frame.f_code.co_filename):
+        _USED.setdefault(_ACTIVE[-1], _Uses()).variables.add(name)
+    return name
+
+
+def _read_by_user(frame: FrameType | None) -> bool:
+    """Returns True if the user's code, which experiments called, waits for what is being read."""
+    if frame is not None and frame.f_code.co_filename.startswith(IMPORTS):
+        return False
+    while frame is not None and not _is_ours(frame.f_code.co_filename):
+        if _is_own(frame.f_code.co_filename):
+            return True
+        frame = frame.f_back
+    return False
+
+
+@cache
+def _is_ours(name: str) -> bool:
+    return Path(name).is_relative_to(Path(__file__).parents[1])
+
+
+@cache
+def _is_library(name: str) -> bool:
+    """Returns True for Python's own library."""
+    library = Path(sysconfig.get_path("stdlib")).resolve()
+    place = Path(name)
+    installed = "site-packages" in place.parts
+    return name.startswith("<frozen") or (place.is_relative_to(library) and not installed)
+
+
+@cache
+def _is_own(name: str) -> bool:
+    return _own(Path(name)) is not None
+
+
+def _note(event: str, arguments: tuple[Any, ...], frame: FrameType | None) -> None:
+    """Notes a file that the user's code reads, or a folder that it lists."""
+    name, is_path = arguments[0], isinstance(arguments[0], str | bytes | os.PathLike)
+    if not is_path or not _is_read(event, arguments) or not _read_by_user(frame):
         return
-    mode = arguments[1]
-    if isinstance(mode, str) and "r" not in mode:
-        return
-    place, file = Path(arguments[0]), _ACTIVE[-1]
-    if place.suffix not in (".py", ".pyc"):  # They are modules, or are read for messages.
-        with contextlib.suppress(OSError):
-            place = place.resolve()
-            if place.is_relative_to(file.parent) and "site-packages" not in place.parts:
-                _USED.setdefault(file, set()).add(place)
+    with contextlib.suppress(OSError, ValueError):
+        place, uses = Path(os.fsdecode(name)).resolve(), _USED.setdefault(_ACTIVE[-1], _Uses())
+        if _is_versioned(place) or str(place).startswith(SYSTEM):
+            return
+        if event in LISTS:
+            uses.folders.add(place)
+        elif place.is_file() and "__pycache__" not in place.parts:
+            uses.files.add(place)
+
+
+def _is_read(event: str, arguments: tuple[Any, ...]) -> bool:
+    mode = arguments[1] if event == "open" else None
+    return not isinstance(mode, str) or "r" in mode
 
 
 def _imported(file: Path) -> set[Path]:
@@ -117,14 +218,21 @@ def _files_of(name: str, folder: Path) -> Iterator[Path]:
 def _own(place: Path) -> Path | None:
     """Returns the file of a module if it has no version: neither installed nor Python's own."""
     place = place.resolve()
-    if place.suffix != ".py" or not place.is_file() or "site-packages" in place.parts:
-        return None
-    others = [Path(sysconfig.get_path("stdlib")).resolve()]
-    for name in VERSIONED:
-        found = importlib.util.find_spec(name)
-        if found is not None and found.origin is not None:
-            others.append(Path(found.origin).resolve().parent)
-    return None if any(place.is_relative_to(other) for other in others) else place
+    is_module = place.name.endswith(tuple(all_suffixes())) and place.is_file()
+    return place if is_module and not _is_versioned(place) else None
+
+
+def _is_versioned(place: Path) -> bool:
+    """Returns True for a file of an installed package, of Python's library, or of this project."""
+    return "site-packages" in place.parts or any(map(place.is_relative_to, _versioned()))
+
+
+@cache
+def _versioned() -> list[Path]:
+    """Returns the folders of Python's library and of the packages that have versions."""
+    found = [importlib.util.find_spec(name) for name in VERSIONED]
+    origins = [Path(each.origin).parent for each in found if each is not None and each.origin]
+    return [each.resolve() for each in (Path(sysconfig.get_path("stdlib")), *origins)]
 
 
 @contextlib.contextmanager
@@ -146,7 +254,7 @@ def own_code(model: str) -> Iterator[None]:
             yield
     except UserError:
         raise
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
         place = place_of(error.__traceback__, file)
         if place is None:
             raise
@@ -165,7 +273,7 @@ def _words(error: BaseException) -> str:
 
 def place_of(trace: TracebackType | None, file: Path) -> str | None:
     """Returns FILE:LINE of the innermost frame in the user's files; None if there is none."""
-    used = _USED.get(file.resolve(), set()) | {file.resolve()}
+    used = _USED.get(file.resolve(), _Uses()).files | {file.resolve()}
     lines = None
     for frame, line in traceback.walk_tb(trace):
         place = Path(frame.f_code.co_filename)

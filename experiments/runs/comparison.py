@@ -17,7 +17,7 @@ from experiments.data.load import load
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.models.from_file import is_from_file
-from experiments.models.sources import content_of, own_code
+from experiments.models.sources import content_of, files_of, own_code
 from experiments.runs.cluster import on_ray
 from experiments.runs.jobs import Make, in_processes
 from experiments.runs.processes import check_same, writes
@@ -33,7 +33,7 @@ from experiments.training.label_maps import MEAN_IOU, with_maps
 from experiments.training.look import initial_signal
 from experiments.training.parallel import as_groups_of_jit
 from experiments.training.run import DIVERGED, Diverged, Epoch, Run
-from experiments.training.trainer import Trainer, Trainers
+from experiments.training.trainer import Trainer, Trainers, check_repeats
 from jaxnorm import parameter_count
 
 #: ``seed -> dataset``, and ``(load, seed) -> dataset``.
@@ -56,10 +56,18 @@ class Comparison:
         derive: ``(load, seed) -> dataset``, derives the dataset of a seed from the loaded one; None
             for the loaded one itself.
         loader: loads and caches the dataset of a seed; None to load the one that the config names.
+        files: checksums of the files of a network of the user's, as the specs count on them.
     """
 
-    def __init__(self, config: Config, derive: Derive | None = None, loader: Load | None = None):
-        self.config, self.derive = config, derive
+    def __init__(
+        self,
+        config: Config,
+        derive: Derive | None = None,
+        loader: Load | None = None,
+        files: Mapping[str, int] | None = None,
+    ):
+        self.config, self.derive, self.files = config, derive, files
+        self._content = cache(content_of)
         self._events = EventFiles(config.tensorboard if writes() else None)
         self._placement = make_placement(config.parallel, config.mesh)
         rows = config.train_rows, config.test_rows, config.label, config.resize
@@ -69,7 +77,8 @@ class Comparison:
 
     def factory(self) -> Callable[[], "Comparison"]:
         """Returns a picklable function that makes this comparison in another process."""
-        return partial(Comparison, self.config, self.derive)
+        file = self.config.model.rpartition(":")[0]
+        return partial(Comparison, self.config, self.derive, None, files_of(file) if file else {})
 
     def specs(self, tasks: Sequence[Task]) -> list[Spec]:
         """Returns the specs of runs, once all processes have the same.
@@ -81,7 +90,9 @@ class Comparison:
         specs = [Spec(method, seed, config, changes) for method, changes, seed in tasks]
         if is_from_file(self.config.model):  # Its files are those that it uses when it is made.
             for spec in {spec.name: spec for spec in specs}.values():
-                self.trainer(spec, self.dataset(spec.seed))
+                trainer = self.trainer(spec, self.dataset(spec.seed))
+            with own_code(self.config.model):
+                check_repeats(trainer, self.dataset(specs[0].seed))
         specs = [replace(spec, data=self.checksums(spec.seed)) for spec in specs]
         data = {spec.seed: spec.data for spec in specs}
         own = dict.fromkeys(("dataset", "tensorboard", "coordinator", "process_id", "join_timeout"))
@@ -90,10 +101,17 @@ class Comparison:
         return specs
 
     def checksums(self, seed: int) -> object:
-        """Returns the checksums of a seed's rows, and of the files of a network of the user's."""
+        """Returns the checksums of a seed's rows, and of the files of a network of the user's.
+
+        The files are those that this comparison began with, also after an edit.
+        """
         dataset, file = self.dataset(seed), self.config.model.rpartition(":")[0]
-        rows = checksum(*dataset[:4], names=dataset.classes)
-        return (rows, zlib.crc32(content_of(file))) if file else rows
+        rows = self._rows(dataset)
+        return (rows, zlib.crc32(self._content(file))) if file else rows
+
+    @staticmethod
+    def _rows(dataset: Dataset) -> int:
+        return checksum(*dataset[:4], names=dataset.classes)
 
     def trainer(self, spec: Spec, dataset: Dataset) -> Trainer:
         """Returns the trainer of the spec, for any seed, on data of that shape."""
@@ -101,8 +119,28 @@ class Comparison:
         with own_code(config.model):
             return self._trainers.of(METHODS[spec.method].adjusted(config), config, dataset)
 
+    def unchanged(self, spec: Spec) -> None:
+        """Raises UserError if rows or files are no longer those that the spec counts on.
+
+        A process that reads them again would train on others than its run is stored with.
+        """
+        dataset, file = self.dataset(spec.seed), self.config.model.rpartition(":")[0]
+        rows = spec.data[0] if isinstance(spec.data, list | tuple) else spec.data
+        edited = [] if rows in ("", self._rows(dataset)) else [self.config.dataset]
+        if file and self.files:
+            self.trainer(spec, dataset)  # It has what the network is made of.
+            now = files_of(file)
+            edited += [path for path, number in self.files.items() if now.get(path) != number]
+        if edited:
+            raise UserError(
+                f"{edited[0]} was edited after the command began, and {spec} would be trained with "
+                "what it holds now; wanted files that stay: finished runs are kept, and the same "
+                "command begins with the new ones."
+            )
+
     def __call__(self, spec: Spec, keeper: Checkpointer, advance: Advance = silent) -> Run:
         """Trains a spec, and returns the run without its final state."""
+        self.unchanged(spec)
         return self.trained(spec, keeper, advance)._replace(state=None)
 
     def trained(self, spec: Spec, keeper: Checkpointer, advance: Advance = silent) -> Run:

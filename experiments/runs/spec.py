@@ -1,10 +1,14 @@
 """The spec of one training: what decides its numbers, and comparisons of it."""
 
+import ast
 import hashlib
+import importlib.util
 import json
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +22,12 @@ DEVICES = frozenset({"parallel", "mesh", "coordinator", "processes", "process_id
 #: selection of a paper's cells. ``nonfinite`` is one, so that a run that diverged may resume
 #: without the diverging updates.
 FREE = DEVICES | {"tensorboard", "nonfinite", "seeds", "only_rows", "only_columns", "last"}
+
+#: The name of the digest of the sources beside the versions, and what differs if it does.
+SOURCES, OTHER_SOURCES = "sources", "code of jaxnorm before an edit"
+
+#: The folders of the experiments whose code decides a run's numbers, once its data are known.
+DECIDE = ("augmentation", "methods", "models", "training")
 
 #: Settings by the names of their fields.
 Changes = tuple[tuple[str, Any], ...]
@@ -109,16 +119,55 @@ def checksum(*arrays: np.ndarray, names: Iterable[str] = ()) -> int:
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions of jaxnorm and JAX, which a run's numbers depend on."""
+    """Returns the versions of jaxnorm and JAX, and its sources, which a run's numbers depend on."""
     import jax
 
-    return {"jaxnorm": listed.version(), "jax": jax.__version__}
+    return {"jaxnorm": listed.version(), "jax": jax.__version__, SOURCES: sources()}
+
+
+@cache
+def sources() -> str:
+    """Returns a digest of the code that decides a run's numbers, which an edit changes.
+
+    A checkout keeps its version from edit to edit. Comments, docstrings and line ends do not count.
+    """
+    package = importlib.util.find_spec("jaxnorm")
+    origin = package.origin if package is not None else None
+    here = Path(__file__).parents[1]
+    folders = [here / name for name in DECIDE]
+    folders += [Path(origin).parent] if origin else []
+    files = [(file.relative_to(folder.parent), file) for folder in folders for file in _py(folder)]
+    number = 0
+    for name, file in files:
+        number = zlib.crc32(f"{name.as_posix()}\n{_code(file)}".encode(), number)
+    return f"{number:08x}"
+
+
+def _py(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.py"))
+
+
+def _code(file: Path) -> str:
+    """Returns the syntax of a file without its docstrings."""
+    tree = ast.parse(file.read_bytes())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and _is_text(body[0]):
+            del body[0]
+    return ast.dump(tree)
+
+
+def _is_text(node: ast.AST) -> bool:
+    value = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def version_note(saved: Mapping[str, str]) -> str:
     """Names the versions that wrote a checkpoint, if they differ from the present ones."""
     others = [
-        f"{name} {saved[name]}" for name, now in versions().items() if saved.get(name, now) != now
+        OTHER_SOURCES if name == SOURCES else f"{name} {saved[name]}"
+        for name, now in versions().items()
+        if saved.get(name, now) != now
     ]
     return f" of {' and '.join(others)}, which may differ in defaults and numbers" if others else ""
 

@@ -1,5 +1,6 @@
 """The trainer of a method on a network and a dataset's shape: its compiled functions."""
 
+import inspect
 import math
 import re
 import warnings
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jaxtyping import Array, Key, Num, PyTree, UInt
 
@@ -342,3 +344,29 @@ def device_memory() -> int:
     """Returns the bytes of memory per device of this process; of the machine for a CPU."""
     statistics = jax.local_devices()[0].memory_stats() or {}
     return statistics.get("bytes_limit", 0) or free_memory()
+
+
+def _repeats(function: Callable[..., Any], *arguments: Any) -> bool:
+    """Returns True if two traces of a function are one program with one set of constants."""
+    # JAX traces a function once, so that each trace has one of its own.
+    one, other = (jax.make_jaxpr(lambda *x: function(*x))(*arguments) for _ in range(2))
+    pairs = zip(one.consts, other.consts, strict=False)
+    same = all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)
+    return same and str(one) == str(other)
+
+
+def check_repeats(trainer: Trainer, dataset: Dataset) -> None:
+    """Raises UserError for a network that differs from one made with the same seed.
+
+    Such a network draws from NumPy's global generator, reads the clock or counts its calls; the
+    program that makes it, or the one that calls it, has other constants each time.
+    """
+    init, network = inspect.unwrap(trainer.init), trainer.context.functional
+    apply, rows = partial(network.apply, train=False), dataset.X_train[:2]
+    made = _repeats(init, np.uint32(0), rows)
+    if not made or not _repeats(apply, network.params, network.state, rows):
+        raise UserError(
+            f"{trainer.config.model} is another network each time that it is made or called; "
+            "wanted draws from its argument rngs alone, as jax.random.normal(rngs.params(), shape),"
+            " and neither the clock nor NumPy's random numbers."
+        )

@@ -3,6 +3,7 @@
 import io
 import tarfile
 import unicodedata
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.data.dataset import class_codes, number_labels, ordering_columns
+from experiments.data.dataset import class_codes, number_labels, ordering_columns, telling_columns
 from experiments.data.images import find_images
 from experiments.data.load import load
 from experiments.errors import UserError
@@ -38,6 +39,8 @@ LEAKS = {
     "a number that falls": (GAPS[::-1], SORTED),
     "a time": (1.5e3 + 0.1 * GAPS, SORTED),
     "a number in a file that was shuffled later": (GAPS[SHUFFLE], SORTED[SHUFFLE]),
+    "a day of several rows": (np.arange(ROWS) // 7, SORTED),
+    "a day that falls": (-np.arange(ROWS) // 7, SORTED),
     "a number in a file of two sorted halves": (GAPS, np.concatenate([SORTED[::2], SORTED[1::2]])),
 }
 
@@ -68,6 +71,86 @@ def test_columns_that_only_look_like_it_stay():
     }
     kept = {kind: ordering_columns(x[:, None], y) for kind, (x, y) in features.items()}
     assert kept == {kind: [] for kind in features}
+
+
+def test_arrays_that_are_split_already_are_searched_too(tmp_path):
+    X, y = np.insert(NOISE, 1, GAPS, axis=1)[SHUFFLE], SORTED[SHUFFLE]
+    parts = {"X_train": X[:90], "y_train": y[:90], "X_test": X[90:], "y_test": y[90:]}
+    np.savez(tmp_path / "rows.npz", **parts)
+    with pytest.raises(UserError, match="column 1 of X_train orders the rows"):
+        load(str(tmp_path / "rows.npz"), 0)
+
+
+#: Columns that tell classes and are no function of them, and what they tell.
+CLASS = np.unique(SORTED, return_inverse=True)[1]
+TELLING = {
+    "a number by cohorts": (1000.0 * CLASS + GAPS, "the class"),
+    "codes of several values": (10 * CLASS + np.arange(ROWS) % 2, "the class"),
+    "codes in no order": (np.array([[1, 5], [2, 6], [3, 4]])[CLASS, np.arange(ROWS) % 2], None),
+    "a value for what is missing": (np.where(CLASS == 1, 0.0, NOISE[:, 1]), "the class b"),
+}
+
+
+@pytest.mark.parametrize("kind", TELLING)
+def test_a_column_that_tells_the_class_is_named_and_stays(kind):
+    column, what = TELLING[kind]
+    X = np.stack([NOISE[:, 0], column], 1)
+    found = telling_columns(X[SHUFFLE], CLASS[SHUFFLE], "abc")
+    assert found == {1: what or "the class"}
+
+
+def test_columns_that_nearly_tell_the_class_are_features():
+    shares = np.where((CLASS == 1) & (np.arange(ROWS) % 9 > 0), 0.0, NOISE[:, 1])
+    X = np.stack([NOISE[:, 0], 1.5 * CLASS + NOISE[:, 1], shares, np.arange(ROWS) % 7], 1)
+    copies = np.tile(X, (4, 1)), np.tile(CLASS, 4)
+    assert telling_columns(X, CLASS, "abc") == telling_columns(*copies, "abc") == {}
+
+
+@pytest.mark.parametrize(("count", "said"), [(0, False), (1, False), (2, True), (30, True)])
+def test_test_rows_that_are_training_rows_are_counted(count, said, tmp_path):
+    X_test, y_test = np.r_[NOISE[:count], -NOISE[count:30]], np.r_[CLASS[:count], CLASS[count:30]]
+    parts = {"X_train": NOISE, "y_train": CLASS, "X_test": X_test, "y_test": y_test}
+    np.savez(tmp_path / "rows.npz", **parts)
+    notes = "\n".join(load(str(tmp_path / "rows.npz"), 0).notes)
+    assert (f"{count} of 30 test rows are training rows" in notes) == said
+
+
+def test_two_arrays_that_may_be_the_labels_are_refused(tmp_path):
+    np.savez(tmp_path / "case.npz", X=NOISE, y=CLASS, Y=CLASS)
+    np.savez(tmp_path / "twice.npz", X=NOISE, y=CLASS)
+    with zipfile.ZipFile(tmp_path / "twice.npz", "a") as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        file.writestr("y.npy", file.read("y.npy"))
+    (tmp_path / "folder").mkdir()
+    for name, array in {"X.npy": NOISE, "y.npy": CLASS, "Y.NPY": CLASS}.items():
+        with (tmp_path / "folder" / name).open("wb") as file:
+            np.save(file, array)
+    for name in ("case.npz", "twice.npz", "folder"):
+        with pytest.raises(UserError, match="either may be y; wanted one"):
+            load(str(tmp_path / name), 0)
+
+
+def test_arrays_that_decide_nothing_are_named(tmp_path):
+    np.savez(tmp_path / "rows.npz", X=NOISE, y=CLASS, test_mask=CLASS == 1)
+    assert "rows.npz: not read: test_mask" in load(str(tmp_path / "rows.npz"), 0).notes
+
+
+def test_a_table_in_two_encodings_is_refused(tmp_path):
+    """One line that another program wrote would make classes of its own of all others."""
+    row = "1.5,Müller\n0.5,Weiß\n"
+    content = b"x,label\n" + row.encode() * 9 + row.encode("cp1252") + row.encode() * 9
+    (tmp_path / "rows.csv").write_bytes(content)
+    with pytest.raises(UserError, match="line 2 is in UTF-8 and line 20 is not"):
+        load(str(tmp_path / "rows.csv"), 0)
+    (tmp_path / "rows.csv").write_bytes(b"x,label\n" + (row * 9).encode("cp1252"))
+    assert load(str(tmp_path / "rows.csv"), 0).classes == ("Müller", "Weiß")
+
+
+@pytest.mark.parametrize("other", ["a\u200b", "a\u00ad", "\ufeffa"])
+def test_a_class_with_an_invisible_character_is_no_class_of_its_own(other, tmp_path):
+    labels = np.array(["a", other, "c"])[np.arange(ROWS) % 3]
+    with pytest.raises(UserError, match="forms of Unicode, or with other spaces"):
+        load(save(tmp_path / "rows.csv", {"x": NOISE[:, 0]}, labels), 0)
 
 
 #: Columns that are the class in other words, whatever their place, type and values.
@@ -266,7 +349,8 @@ def test_an_empty_folder_is_no_class_and_is_said(tmp_path):
     place = folder(tmp_path / "parts", train)
     (place / "train" / "c").mkdir()
     assert "no classes: train/c" in load(str(place), 0).notes[0]
-    assert load(str(folder(tmp_path / "full", FOUR)), 0).notes == ()
+    notes = load(str(folder(tmp_path / "full", FOUR)), 0).notes
+    assert not any("no classes" in note for note in notes)
 
 
 PACKS: list[Callable[[Path, list[tuple[str, bytes]]], Path]] = [packed, zipped]

@@ -1,16 +1,21 @@
 """Networks of the user's own: which runs are stale after an edit, and where errors are."""
 
+import contextlib
 import importlib
+import sqlite3
 import sys
 
+import numpy as np
 import pytest
 
 from experiments.cli import main
 from experiments.config import Config
 from experiments.errors import UserError
+from experiments.models.from_file import load_maker
 from experiments.models.sources import content_of
 from experiments.runs.comparison import Comparison
 from experiments.runs.store import Store
+from experiments.training.history import NoCheckpoints
 from tests.experiments.toy import save_toy
 
 NET = """
@@ -64,6 +69,47 @@ DEPENDS = {
 }
 
 
+#: Code that reads width.txt, or lists the folder names, or asks for the variable WIDTH.
+READS = {
+    "bytes for a path": "int(text(os.fsencode(HERE / 'width.txt')))",
+    "a file in another folder": "int((HERE.parent / 'outer.txt').read_text())",
+    "a file that is executed": "(space := {}, exec(text(HERE / 'part.py'), space))[0]['W']",
+    "a database": "sqlite3.connect(HERE / 'w.db').execute('select * from w').fetchone()[0]",
+    "a folder's names": "len(os.listdir(HERE / 'names'))",
+    "a variable": "int(os.environ['WIDTH'])",
+    "a variable with a default": "int(os.getenv('WIDTH_IF_SET', '8'))",
+}
+
+
+@pytest.mark.parametrize("kind", READS)
+def test_what_the_code_reads_and_asks_for_belongs_to_it(kind, tmp_path, monkeypatch):
+    place = tmp_path / "inner"
+    (place / "names").mkdir(parents=True)
+
+    def content(width):
+        (place / "width.txt").write_text(str(width))
+        (tmp_path / "outer.txt").write_text(str(width))
+        (place / "part.py").write_text(f"W = {width}")
+        with contextlib.closing(sqlite3.connect(place / "w.db")) as database:
+            database.executescript(f"drop table if exists w; create table w as select {width}")
+        (place / "names" / str(width)).touch()
+        monkeypatch.setenv("WIDTH", str(width))
+
+    content(8)
+    lines = ["import os, sqlite3", "from pathlib import Path", "HERE = Path(__file__).parent"]
+    lines += ["def text(path):", "    with open(path) as file:", "        return file.read()"]
+    lines += [f"X = {READS[kind]}", "def make(rngs, shape, classes): return X"]
+    (place / "nets.py").write_text("\n".join(lines))
+    model = str(place / "nets.py")
+    load_maker(f"{model}:make")
+    usual = content_of(model)
+    monkeypatch.setenv("OTHER", "1")
+    assert content_of(model) == usual
+    content(9)
+    monkeypatch.setenv("WIDTH_IF_SET", "9")
+    assert content_of(model) != usual
+
+
 def forget():
     """Forgets the user's modules, as a new process has not seen them."""
     from experiments.models import from_file
@@ -112,6 +158,40 @@ def test_a_network_of_one_file_has_the_checksum_that_it_had(tmp_path):
     path.write_text(NET)
     spec_of(tmp_path, "Net")
     assert content_of(str(path)) == path.read_bytes()
+
+
+@pytest.mark.parametrize("edited", ["nets.py", "part.py", "toy.npz"])
+def test_what_was_edited_since_the_command_began_is_not_trained(edited, tmp_path):
+    """A worker reads the files again; its run would be stored as one of the files before."""
+    (tmp_path / "nets.py").write_text(
+        NET + "def make(rngs, shape, classes):\n    import part\n"
+        "    return Net(rngs, shape, classes, part.W)"
+    )
+    (tmp_path / "part.py").write_text("W = 8")
+    config = Config(model=f"{tmp_path / 'nets.py'}:make", dataset=save_toy(tmp_path), epochs=1)
+    parent = Comparison(config)
+    (spec,) = parent.specs([("none", (), 0)])
+    make = parent.factory()
+    assert make().unchanged(spec) is None
+    forget()
+    if edited == "toy.npz":
+        with np.load(tmp_path / edited) as file:
+            arrays = dict(file)
+        np.savez(tmp_path / edited, **arrays | {"X": arrays["X"] ** 2})
+    else:
+        with (tmp_path / edited).open("a") as file:
+            file.write("\n")
+    with pytest.raises(UserError, match=f"{edited} was edited after the command began"):
+        make()(spec, NoCheckpoints())
+
+
+def test_an_edit_changes_nothing_for_the_command_that_runs(tmp_path):
+    (tmp_path / "nets.py").write_text(NET)
+    config = Config(model=f"{tmp_path / 'nets.py'}:Net", dataset=save_toy(tmp_path))
+    comparison = Comparison(config)
+    (spec,) = comparison.specs([("none", (), 0)])
+    (tmp_path / "nets.py").write_text(NET + "W = 8")
+    assert comparison.checksums(0) == spec.data
 
 
 #: Code of a user, the line (from 1) below NET that is at fault, and words of the message.
@@ -201,6 +281,50 @@ def test_a_network_that_draws_in_evaluation_is_refused(kind, tmp_path):
     )
     with pytest.raises(UserError, match="draws random numbers in evaluation"):
         spec_of(tmp_path)
+
+
+def test_a_network_that_draws_from_numpy_when_it_is_called_is_refused(tmp_path):
+    code = (
+        "import numpy\nclass make(Net):\n    def __call__(self, x):\n"
+        "        return super().__call__(x) * numpy.random.normal()\n"
+    )
+    (tmp_path / "nets.py").write_text(NET + code)
+    with pytest.raises(UserError, match="is another network each time that it is made or called"):
+        spec_of(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["int32", "complex64"])
+def test_logits_without_gradients_are_refused(kind, tmp_path):
+    code = (
+        "class make(Net):\n    def __call__(self, x):\n"
+        f"        return super().__call__(x).astype(jnp.{kind})\n"
+    )
+    (tmp_path / "nets.py").write_text(NET + code)
+    with pytest.raises(UserError, match=f"logits of type {kind}; wanted floating"):
+        spec_of(tmp_path)
+
+
+#: Constructors that make another network each time.
+OTHERS = {
+    "NumPy's global draws": "import numpy\nSCALE = lambda: numpy.random.normal()",
+    "the clock": "import time\nSCALE = lambda: time.perf_counter()",
+    "a count of calls": "import itertools\nSCALE = itertools.count(1).__next__",
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_network_that_is_another_each_time_is_refused(kind, tmp_path):
+    """Its results would be those of no network that one can make again."""
+    code = (
+        f"{OTHERS[kind]}\nclass make(Net):\n    def __init__(self, *arguments):\n"
+        "        super().__init__(*arguments)\n        self.hidden.kernel[...] *= SCALE()\n"
+    )
+    (tmp_path / "nets.py").write_text(NET + code)
+    with pytest.raises(UserError, match="is another network each time that it is made or called"):
+        spec_of(tmp_path)
+    (tmp_path / "nets.py").write_text(NET + code.replace("SCALE()", "0.5"))
+    forget()
+    assert spec_of(tmp_path).data
 
 
 def test_dropout_that_evaluation_turns_off_is_trained(tmp_path):

@@ -63,3 +63,29 @@ def test_runs_that_did_not_train_have_no_difference(tmp_path: Path) -> None:
 def test_a_folder_without_comparisons_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="0 sets"):
         write_pairs(tmp_path, "a:b")
+
+
+#: What a text of results becomes, and words of the refusal.
+DAMAGES = {
+    "rows twice": (lambda text: text + text.removeprefix(HEADER), "one seed twice"),
+    "percentages": (lambda text: text.replace("0.5", "50.5"), "fractions from 0 to 1"),
+    "no number": (lambda text: text.replace("0.5", "x"), "results.csv"),
+    "NaN": (lambda text: text.replace(",0.5,", ",nan,"), "fractions from 0 to 1"),
+    "semicolons": (lambda text: text.replace(",", ";"), "results.csv"),
+    "nothing": (lambda text: "", "results.csv"),
+    "a cut line": (lambda text: text + "\na", "results.csv"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_results_that_compare_did_not_write_are_refused(kind: str, tmp_path: Path) -> None:
+    damage, words = DAMAGES[kind]
+    file = written(tmp_path) / "iris" / "results.csv"
+    file.write_text(damage(file.read_text()))
+    with pytest.raises(UserError, match=words):
+        write_pairs(tmp_path, "a:b")
+
+
+def test_a_method_is_not_compared_with_itself(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="got --pairs a:a"):
+        write_pairs(written(tmp_path), "a:a")

@@ -15,6 +15,7 @@ import pytest
 
 from experiments.cli import main
 from experiments.config import Config, Workers
+from experiments.runs import spec as specs
 from experiments.runs import store as stores
 from experiments.runs.comparison import Comparison, execute
 from experiments.runs.shared import Claims
@@ -80,6 +81,30 @@ def test_a_run_of_other_versions_is_listed_and_trained_again(tmp_path, monkeypat
     assert [row.run for row in store.rows()] == [run()]
     store.add(spec(), run(0.75))
     assert (store.finished([spec()])[spec()], store.why_not([spec()])) == (run(0.75), [])
+
+
+def test_a_run_of_other_code_of_jaxnorm_is_trained_again(tmp_path, monkeypatch):
+    """A checkout has one version through many edits."""
+    store = Store(tmp_path)
+    store.add(spec(), run())
+    assert spec() in store.finished([spec()])
+    with monkeypatch.context() as patch:
+        patch.setattr(specs, "sources", lambda: "0")
+        assert store.finished([spec()]) == {}
+        assert store.why_not([spec()]) == [
+            "Trained again: 1 of 1, as the stored ones are of code of jaxnorm before an edit."
+        ]
+
+
+def test_the_code_of_a_file_is_without_its_words(tmp_path):
+    def code(text):
+        (tmp_path / "x.py").write_text(text)
+        return specs._code(tmp_path / "x.py")
+
+    usual = code('"""One."""\ndef f(x):\n    """Two."""\n    return x\n')
+    assert code('def f(x):\n\n    """Three."""  # Four.\n    return x') == usual
+    assert code("def f(x):\n    return x + 1\n") != usual
+    assert len(specs.sources()) == 8
 
 
 @pytest.mark.parametrize(
