@@ -1,0 +1,157 @@
+"""How the input means of the one call age: trainings of 5,000 updates with means of different age.
+
+    python -m examples.networks.ageing --data FILE.npz --out FOLDER
+
+A bottleneck ResNet on photographs of 8 x 8 pixels, AdamW and SGD, 64 rows per update and two. The
+means are those of the start, measured every 500 or every 50 updates on 256 rows, or averaged at
+every update. Each finished run is a line of FOLDER/runs.jsonl; what is there is not run again.
+"""
+
+import argparse
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+
+import jaxnorm as jn
+from examples.networks.methods import Prepared, optimizer, prepare
+from examples.networks.tasks import load_task
+from examples.networks.training import Split, order, standardized
+
+STEPS = 5000
+#: Rows to train on, held out, and of the test.
+ROWS = [20000, 500, 4000]
+#: Rows of a rare measurement, and of the fitted start.
+MEASURED = 256
+
+
+class Setting(NamedTuple):
+    """An optimizer with its rate and decay, and the rows of an update."""
+
+    optimizer: str
+    batch: int
+    rate: float
+    decay: float
+
+
+SETTINGS = (
+    Setting("adamw", 64, 0.003, 0.1),
+    Setting("sgd", 64, 0.1, 1e-3),
+    Setting("adamw", 2, 0.001, 0.1),
+    Setting("sgd", 2, 0.01, 1e-3),
+)
+
+#: Updates between two measurements, 0 for none.
+AGES = {"fixed": 0, "averaged": 1, "50": 50, "500": 500}
+
+
+class Programs(NamedTuple):
+    """The compiled parts of a training.
+
+    Attributes:
+        start: ``start(seed) -> raw``.
+        init: ``init(raw) -> opt_state``.
+        step: ``step(raw, opt_state, x, y) -> (raw, opt_state, loss)``.
+        refresh: ``refresh(opt_state, raw, x, decay) -> opt_state``.
+        predict: ``predict(raw, x) -> classes``.
+    """
+
+    start: Callable[[int], Any]
+    init: Callable[[Any], Any]
+    step: Callable[..., Any]
+    refresh: Callable[..., Any]
+    predict: Callable[..., jax.Array]
+
+
+def programs(prepared: Prepared, setting: Setting) -> Programs:
+    """Returns the parts of a training, compiled once for all ages and seeds."""
+    built = prepared.built
+    make = lambda seed: prepared.start(  # noqa: E731
+        seed, optimizer(setting.optimizer, setting.rate, setting.decay, STEPS, True)
+    )
+    _, tx = make(0)
+
+    def logits(raw: Any, x: Any, train: bool) -> jax.Array:
+        return built.fast(prepared.plain(raw), built.state, x, train=train)[0]
+
+    @jax.jit
+    def step(raw: Any, opt_state: Any, x: Any, y: Any) -> Any:
+        def loss_of(raw: Any) -> jax.Array:
+            losses = optax.softmax_cross_entropy_with_integer_labels(logits(raw, x, True), y)
+            return losses.mean()
+
+        value, gradient = jax.value_and_grad(loss_of)(raw)
+        updates, opt_state = tx.update(gradient, opt_state, raw)
+        return optax.apply_updates(raw, updates), opt_state, value
+
+    @jax.jit
+    def refresh(opt_state: Any, raw: Any, x: Any, decay: Any) -> Any:
+        return jn.refresh_input_means(opt_state, built.logits, raw, x, decay=decay)
+
+    predict = jax.jit(lambda raw, x: logits(raw, x, False).argmax(-1))
+    return Programs(lambda seed: make(seed)[0], tx.init, step, refresh, predict)
+
+
+def train(parts: Programs, split: Split, setting: Setting, age: str, seed: int) -> dict[str, Any]:
+    """Returns the losses' summary and the scores of a training."""
+    x, y = np.asarray(standardized(split.train.x, split)), np.asarray(split.train.y)
+    every = AGES[age]
+    kept = 0.0 if every > 1 else 0.9 if setting.batch > 2 else 0.99
+    raw = parts.start(seed)
+    opt_state, losses = parts.init(raw), []
+    for i, rows in enumerate(np.asarray(order(seed, len(x), STEPS, setting.batch))):
+        if every and i and i % every == 0:
+            draw = np.random.default_rng(i).integers(0, len(x), MEASURED)
+            opt_state = parts.refresh(opt_state, raw, x[rows if every == 1 else draw], kept)
+        raw, opt_state, loss = parts.step(raw, opt_state, x[rows], y[rows])
+        losses.append(loss)
+    values = np.array([float(loss) for loss in losses])
+
+    def accuracy(rows: Any) -> float:
+        parts_of = np.split(np.asarray(standardized(rows.x, split)), len(rows.x) // 500)
+        predicted = np.concatenate([parts.predict(raw, part) for part in parts_of])
+        return round(100 * float((predicted == np.asarray(rows.y)).mean()), 2)
+
+    return {
+        "training_loss": round(float(values[-STEPS // 20 :].mean()), 4),
+        "largest_loss": round(float(values.max()), 2),
+        "held_out": accuracy(split.held_out),
+        "test": accuracy(split.test),
+    }
+
+
+def main() -> None:
+    """Trains what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="FILE.npz of photographs")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--settings", type=int, nargs="+", default=range(len(SETTINGS)))
+    parser.add_argument("--seeds", type=int, default=1)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / "runs.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    names = ("optimizer", "batch", "age", "seed")
+    finished = {tuple(json.loads(line)[name] for name in names) for line in lines}
+    split, classes = load_task("photographs", options.data, 8, ROWS)
+    fitted_on = standardized(split.train.x[:MEASURED], split)
+    prepared = prepare("call", "bottleneck ResNet", fitted_on[:2], classes, fitted_on)
+    for setting in (SETTINGS[i] for i in options.settings):
+        parts = programs(prepared, setting)
+        for seed, age in itertools.product(range(options.seeds), AGES):
+            if (setting.optimizer, setting.batch, age, seed) in finished:
+                continue
+            run = {**setting._asdict(), "age": age, "seed": seed}
+            run |= train(parts, split, setting, age, seed)
+            with path.open("a") as file:
+                file.write(json.dumps(run) + "\n")
+            print(json.dumps(run), flush=True)
+
+
+if __name__ == "__main__":
+    main()
