@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, PyTree
 
@@ -18,6 +19,9 @@ from jaxnorm._trace.interpret import Apply, compiled
 from jaxnorm._trace.kernels import BiasedKernel
 
 Values = Float[Array, "..."]
+
+#: Rows over which input means are averaged, at least.
+AVERAGED_ROWS = 640
 
 #: The pairs of a kernel and its bias, by the path of the kernel.
 Pairs = dict[Path, BiasedKernel]
@@ -136,7 +140,7 @@ def refresh_input_means(
     apply: Apply,
     params: PyTree,
     *inputs: Any,
-    decay: float | Float[Array, ""] = 0.9,
+    decay: float | Float[Array, ""] | None = None,
     free: Sequence[str] = (),
     axis_name: Hashable | None = None,
 ) -> PyTree:
@@ -153,7 +157,10 @@ def refresh_input_means(
         apply: ``apply(params, *inputs)``.
         params: the parameters now.
         *inputs: a minibatch, and the other arguments.
-        decay: d, from 0 (only this minibatch) to 1 (no change).
+        decay: d, from 0 (only this minibatch) to 1 (no change); None for 0.9, and for 1 - n/640 if
+            the inputs have fewer than 64 rows n, on all devices of ``axis_name`` together. The
+            noise of the means of a few rows is fed back through the weights, and a training may
+            diverge of it: the average should span some hundreds of rows.
         free: as `centered_inputs` or `normalizer_free` got it.
         axis_name: under pmap and shard_map, the axis of the devices, over which means are averaged.
 
@@ -173,6 +180,8 @@ def refresh_input_means(
         Array([[0.5],
                [0.5]], dtype=float32)
     """
+    if decay is None:
+        decay = _decay_of(inputs, axis_name)
     check_number(decay, FRACTION, "decay", "0.9 for example")
     states = [x for x in jax.tree.leaves(opt_state, is_leaf=_is_state) if _is_state(x)]
     if not states:
@@ -196,6 +205,13 @@ def refresh_input_means(
         return CenteredInputsState(means, _carried(x.inner_state, change, pairs))
 
     return jax.tree.map(refreshed, opt_state, is_leaf=_is_state)
+
+
+def _decay_of(inputs: tuple[Any, ...], axis_name: Hashable | None) -> float:
+    """Returns the share of the old means that stays: an average over at least `AVERAGED_ROWS`."""
+    rows = min((len(x) for x in jax.tree.leaves(inputs) if np.ndim(x)), default=AVERAGED_ROWS)
+    devices = 1 if axis_name is None else jax.lax.axis_size(axis_name)
+    return max(0.9, 1 - rows * devices / AVERAGED_ROWS)
 
 
 def _kept(pairs: Pairs, states: list[CenteredInputsState]) -> Pairs:

@@ -380,3 +380,14 @@ def test_a_bias_that_is_stacked_along_its_last_axis_is_left_alone() -> None:
     x, first = draw(3, 6, 4), params | {"bias": params["bias"].T}
     assert input_means(apply, first, x, False)["kernel"].shape == (3, 4, 1)
     assert isinstance(input_means(apply, params, x, True)["kernel"], optax.MaskedNode)
+
+
+@pytest.mark.parametrize(("rows", "decay"), [(2, 1 - 2 / 640), (64, 0.9), (128, 0.9)])
+def test_the_default_average_spans_some_hundreds_of_rows(rows: int, decay: float) -> None:
+    params = {"kernel": draw(3, 3, 2), "bias": draw(4, 2)}
+    apply = lambda p, x, table: x @ p["kernel"] + p["bias"][None] + 0 * table.sum()  # noqa: E731
+    x, table = 1 + draw(5, rows, 3), jnp.ones((900, 2))
+    state = centered_inputs(optax.sgd(0.1), apply, params, 0 * x, table).init(params)
+    means = refresh_input_means(state, apply, params, x, table).means["kernel"]
+    expected = (1 - decay) * np.asarray(x, np.float64).mean(0)[:, None]  # one mean for all units
+    np.testing.assert_allclose(means, expected, rtol=1e-5)

@@ -12,17 +12,13 @@ import jaxnorm
 from experiments.methods.part import Apply, Call, Context, Optimizer, Prepared
 from experiments.methods.reparametrized import subsample
 
-#: Rows over which the means of the inputs are averaged, at least: with fewer their noise is fed
-#: back, and a training with two images per step may diverge.
-AVERAGED_ROWS = 640
-
 
 @dataclass(frozen=True)
 class NormalizerFree(Call):
     """`jaxnorm.normalizer_free`: zero sums, a fitted start, quiet branches, centered inputs.
 
     The means of the inputs move towards those of the minibatch after each update
-    (`jaxnorm.refresh_input_means`), as an average over some 640 rows, which costs a forward pass.
+    (`jaxnorm.refresh_input_means`), slowly, which costs a forward pass.
     """
 
     def call(self, params: PyTree, optimizer: Optimizer, context: Context) -> Prepared:
@@ -55,9 +51,5 @@ class NormalizerFree(Call):
     def after_update(
         self, optimizer_state: PyTree, apply: Apply, raw: PyTree, X: Array, axis_name: str | None
     ) -> PyTree:
-        """Moves the means of the inputs towards those of the minibatch, a small one slowly."""
-        devices = 1 if axis_name is None else jax.lax.axis_size(axis_name)
-        decay = max(0.9, 1 - len(X) * devices / AVERAGED_ROWS)
-        return jaxnorm.refresh_input_means(
-            optimizer_state, apply, raw, X, decay=decay, axis_name=axis_name
-        )
+        """Moves the means of the inputs towards those of the minibatch."""
+        return jaxnorm.refresh_input_means(optimizer_state, apply, raw, X, axis_name=axis_name)
