@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import json
 import math
 import re
 from collections import defaultdict
@@ -300,3 +301,20 @@ def test_predicted_depths() -> None:
         product *= q * ((1 - values**2) ** 2 @ weights / weights.sum()) / after
         q = after
     assert f"the product of 110 layers is {product:.1f}." in text
+
+
+def test_the_table_of_ageing_is_that_of_its_runs() -> None:
+    folder = RESULTS / "networks" / "ageing"
+    runs = [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
+    page = (folder / "README.md").read_text()
+    cells = {
+        (name.lower(), int(batch), age): (test, loss)
+        for name, batch, line in re.findall(r"^\| (SGD|AdamW),.*? \| (\d+) \| (.*) \|$", page, re.M)
+        for age, cell in zip(("fixed", "500", "50", "averaged"), line.split(" | "), strict=True)
+        for test, loss in [cell.split("; ")]
+    }
+    assert len(cells) == len(runs) == 16
+    for run in runs:
+        test, loss = cells[run["optimizer"], run["batch"], run["age"]]
+        assert shown(test, run["test"])
+        assert shown(loss, run["training_loss"])
