@@ -475,16 +475,17 @@ def telling_columns(X: Array, y: Array, classes: Sequence[str]) -> dict[int, str
     order = np.argsort(low, axis=0)
     ends, starts = (np.take_along_axis(each, order, 0) for each in (high, low))
     told = {int(c): "the class" for c in np.flatnonzero((ends[:-1] < starts[1:]).all(0))}
-    once = [*{key: row for row, key in enumerate(_keys(X))}.values()]
-    rows, labels = X[once], y[once]  # Copies of a row repeat its numbers, which are no codes.
+    # Copies of a row repeat its numbers, which are no codes. One column at a time is copied.
+    once = np.array([*{key: row for row, key in enumerate(_keys(X))}.values()])
+    some = once[:SCREEN]
     for column in range(X.shape[1]):
-        screened = _is_code(rows[:SCREEN, column], labels[:SCREEN], few=False)
-        if screened and column not in told and _is_code(rows[:, column], labels, few=True):
+        screened = _is_code(X[some, column], y[some], few=False)
+        if screened and column not in told and _is_code(X[once, column], y[once], few=True):
             told[column] = "the class"
     for k, number in enumerate(numbers):
-        others = X[y != number]
+        others = y != number
         for column in map(int, np.flatnonzero((low[k] == high[k]) & (low[k] != low).any(0))):
-            if column not in told and not (others[:, column] == low[k, column]).any():
+            if column not in told and not (X[others, column] == low[k, column]).any():
                 told[column] = f"the class {classes[number]}"
     codes = class_codes(X, y)
     return {column: what for column, what in sorted(told.items()) if column not in codes}
