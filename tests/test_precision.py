@@ -29,7 +29,16 @@ def stiefel_step(params: Any) -> Any:
     return tx.update(params, tx.init(params), params)
 
 
-@pytest.mark.parametrize("function", [spectral_gradient, power_iteration, stiefel_step])
+def error_and_bound(params: Any) -> Any:
+    weights = params["kernel"].T
+    normprop = jn.theory.normprop
+    return normprop.canonical_error(weights), normprop.canonical_error_bound(weights)
+
+
+FUNCTIONS = [spectral_gradient, power_iteration, stiefel_step, error_and_bound]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
 def test_products_have_the_highest_precision(function: Callable[[Any], Any]) -> None:
     program = jax.jit(function).lower(PARAMS).as_text().splitlines()
     products = [line for line in program if "dot_general" in line]

@@ -43,7 +43,7 @@ def coherence(weights: Matrix) -> Value:
     weights = weights / _numerics.nonzero(largest)
     squared = jnp.square(weights).sum(-1, keepdims=True)
     directions = _numerics.quotient(weights, _numerics.root(squared))
-    return jnp.abs(_off_diagonal(directions @ directions.T)).max()
+    return jnp.abs(_off_diagonal(_numerics.product(directions, directions.T))).max()
 
 
 def canonical_error(weights: Matrix, sigma: Scalar = 1.0) -> Value:
@@ -66,7 +66,8 @@ def canonical_error(weights: Matrix, sigma: Scalar = 1.0) -> Value:
 
     Source: Arpit et al. 2016, Proposition 1, left-hand side.
     """
-    return sigma * sigma * _numerics.root(jnp.square(_off_diagonal(weights @ weights.T)).sum())
+    covariance = _numerics.product(weights, weights.T)
+    return sigma * sigma * _numerics.root(jnp.square(_off_diagonal(covariance)).sum())
 
 
 def canonical_error_bound(weights: Matrix, sigma: Scalar = 1.0) -> Value:
