@@ -74,7 +74,7 @@ READS = {
     "bytes for a path": "int(text(os.fsencode(HERE / 'width.txt')))",
     "a file in another folder": "int((HERE.parent / 'outer.txt').read_text())",
     "a file that is executed": "(space := {}, exec(text(HERE / 'part.py'), space))[0]['W']",
-    "a database": "sqlite3.connect(HERE / 'w.db').execute('select * from w').fetchone()[0]",
+    "a database": "rows(HERE / 'w.db')[0][0]",
     "a folder's names": "len(os.listdir(HERE / 'names'))",
     "a variable": "int(os.environ['WIDTH'])",
     "a variable with a default": "int(os.getenv('WIDTH_IF_SET', '8'))",
@@ -96,8 +96,14 @@ def test_what_the_code_reads_and_asks_for_belongs_to_it(kind, tmp_path, monkeypa
         monkeypatch.setenv("WIDTH", str(width))
 
     content(8)
-    lines = ["import os, sqlite3", "from pathlib import Path", "HERE = Path(__file__).parent"]
+    lines = [
+        "import contextlib, os, sqlite3",
+        "from pathlib import Path",
+        "HERE = Path(__file__).parent",
+    ]
     lines += ["def text(path):", "    with open(path) as file:", "        return file.read()"]
+    lines += ["def rows(path):", "    with contextlib.closing(sqlite3.connect(path)) as database:"]
+    lines += ["        return database.execute('select * from w').fetchall()"]
     lines += [f"X = {READS[kind]}", "def make(rngs, shape, classes): return X"]
     (place / "nets.py").write_text("\n".join(lines))
     model = str(place / "nets.py")
