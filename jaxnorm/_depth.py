@@ -8,7 +8,7 @@ from jaxtyping import PyTree
 from jaxnorm._paths import Path, named_entries
 from jaxnorm._trace.graph import Graph, Sum
 from jaxnorm._trace.interpret import Apply, trace
-from jaxnorm._trace.rules import LINEAR, PRODUCTS, STACKS, SUMS
+from jaxnorm._trace.rules import LINEAR, PARTS, PRODUCTS, STACKS, SUMS
 from jaxnorm._trace.streams import stream_branches
 from jaxnorm._trace.values import Node
 
@@ -20,7 +20,6 @@ Network = Callable[[float, Layer], float]
 
 #: Operations that are linear in the nodes before, and those that are in one node.
 MIXTURES = (*LINEAR, *SUMS, *STACKS, "sub")
-PARTS = ("slice", "dynamic_slice", "split", "gather")
 SCALINGS = ("mul", "div", "dot_general", "conv_general_dilated")
 
 

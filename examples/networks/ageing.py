@@ -9,7 +9,6 @@ every update. Each finished run is a line of FOLDER/runs.jsonl; what is there is
 
 import argparse
 import itertools
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +20,8 @@ import optax
 import jaxnorm as jn
 from examples.networks.methods import Prepared, optimizer, prepare
 from examples.networks.tasks import load_task
-from examples.networks.training import Split, order, standardized
+from examples.networks.training import Arrays, Split, order, score, standardized
+from examples.networks.whole import append, read_runs
 
 STEPS = 5000
 #: Rows to train on, held out, and of the test.
@@ -58,17 +58,17 @@ class Programs(NamedTuple):
         init: ``init(raw) -> opt_state``.
         step: ``step(raw, opt_state, x, y) -> (raw, opt_state, loss)``.
         refresh: ``refresh(opt_state, raw, x, decay) -> opt_state``.
-        predict: ``predict(raw, x) -> classes``.
+        score: ``score(raw, rows) -> accuracy``.
     """
 
     start: Callable[[int], Any]
     init: Callable[[Any], Any]
     step: Callable[..., Any]
     refresh: Callable[..., Any]
-    predict: Callable[..., jax.Array]
+    score: Callable[..., jax.Array]
 
 
-def programs(prepared: Prepared, setting: Setting) -> Programs:
+def programs(prepared: Prepared, setting: Setting, split: Split, classes: int) -> Programs:
     """Returns the parts of a training, compiled once for all ages and seeds."""
     built = prepared.built
     make = lambda seed: prepared.start(  # noqa: E731
@@ -93,8 +93,11 @@ def programs(prepared: Prepared, setting: Setting) -> Programs:
     def refresh(opt_state: Any, raw: Any, x: Any, decay: Any) -> Any:
         return jn.refresh_input_means(opt_state, built.logits, raw, x, decay=decay)
 
-    predict = jax.jit(lambda raw, x: logits(raw, x, False).argmax(-1))
-    return Programs(lambda seed: make(seed)[0], tx.init, step, refresh, predict)
+    @jax.jit
+    def score_of(raw: Any, rows: Arrays) -> jax.Array:
+        return score(lambda x: logits(raw, standardized(x, split), False), rows, classes)
+
+    return Programs(lambda seed: make(seed)[0], tx.init, step, refresh, score_of)
 
 
 def train(parts: Programs, split: Split, setting: Setting, age: str, seed: int) -> dict[str, Any]:
@@ -112,16 +115,11 @@ def train(parts: Programs, split: Split, setting: Setting, age: str, seed: int) 
         losses.append(loss)
     values = np.array([float(loss) for loss in losses])
 
-    def accuracy(rows: Any) -> float:
-        parts_of = np.split(np.asarray(standardized(rows.x, split)), len(rows.x) // 500)
-        predicted = np.concatenate([parts.predict(raw, part) for part in parts_of])
-        return round(100 * float((predicted == np.asarray(rows.y)).mean()), 2)
-
     return {
         "training_loss": round(float(values[-STEPS // 20 :].mean()), 4),
         "largest_loss": round(float(values.max()), 2),
-        "held_out": accuracy(split.held_out),
-        "test": accuracy(split.test),
+        "held_out": round(100 * float(parts.score(raw, split.held_out)), 2),
+        "test": round(100 * float(parts.score(raw, split.test)), 2),
     }
 
 
@@ -134,23 +132,20 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    path = options.out / "runs.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
     names = ("optimizer", "batch", "age", "seed")
-    finished = {tuple(json.loads(line)[name] for name in names) for line in lines}
+    finished = {tuple(run[name] for name in names) for run in read_runs(options.out)}
     split, classes = load_task("photographs", options.data, 8, ROWS)
     fitted_on = standardized(split.train.x[:MEASURED], split)
     prepared = prepare("call", "bottleneck ResNet", fitted_on[:2], classes, fitted_on)
     for setting in (SETTINGS[i] for i in options.settings):
-        parts = programs(prepared, setting)
+        parts = programs(prepared, setting, split, classes)
         for seed, age in itertools.product(range(options.seeds), AGES):
             if (setting.optimizer, setting.batch, age, seed) in finished:
                 continue
             run = {**setting._asdict(), "age": age, "seed": seed}
             run |= train(parts, split, setting, age, seed)
-            with path.open("a") as file:
-                file.write(json.dumps(run) + "\n")
-            print(json.dumps(run), flush=True)
+            append(options.out, [run])
+            print(run, flush=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Shaped
 
-from experiments.data.dataset import Dataset, make_dataset, ordering_columns
+from experiments.data.dataset import Dataset, make_dataset
+from experiments.data.doubts import ordering_columns
 from experiments.data.reading import reading, refuse_too_large
 from experiments.errors import UserError
 

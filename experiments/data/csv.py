@@ -13,7 +13,8 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
-from experiments.data.dataset import MISSING, Dataset, make_dataset, number_labels, ordering_columns
+from experiments.data.dataset import MISSING, Dataset, make_dataset, number_labels
+from experiments.data.doubts import ordering_columns
 from experiments.data.reading import free_memory, reading, refuse_too_large
 from experiments.errors import UserError, check_known
 

@@ -3,12 +3,13 @@
 import itertools
 import reprlib
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int, Num, Shaped
 
+from experiments.data.doubts import doubts
 from experiments.data.label_maps import are_label_maps, number_maps, refuse_other_maps
 from experiments.data.reading import reading
 from experiments.errors import UserError
@@ -26,9 +27,6 @@ SCALES = 20
 #: The deviations of a column's training rows beyond which a test row is no row of the same table.
 WILD = 1e4
 
-#: The range of numbers of rows, over how many there are, if some rows were dropped.
-DENSE = 10
-
 #: The rows that tell a deviation.
 DEVIATION_ROWS = 10
 
@@ -41,15 +39,6 @@ Labels = Shaped[np.ndarray, "rows *positions"]
 Array = Shaped[np.ndarray, "..."]
 #: Rows and labels.
 Split = tuple[Array, Array]
-
-#: Classes of fewer training rows tell nothing about what is a function of the class.
-FEW = 3
-
-#: The share of test rows that are training rows, too, from which accuracy is that of a memory.
-REPEATED = 0.05
-
-#: The rows that rule out most columns before all rows are looked at.
-SCREEN = 1000
 
 
 class Dataset(NamedTuple):
@@ -188,15 +177,7 @@ def make_dataset(
     return Dataset(
         *(X_train, y_train, X_test, y_test, name, len(classes)),
         classes=tuple(classes),
-        notes=tuple(
-            dict.fromkeys(
-                [
-                    *notes,
-                    *doubts(name, X_train, y_train, classes),
-                    *repeated_rows(name, X_train, X_test),
-                ]
-            )
-        ),
+        notes=tuple(dict.fromkeys([*notes, *doubts(name, X_train, X_test, y_train, classes)])),
     )
 
 
@@ -290,45 +271,6 @@ def _exact(number: str | int) -> int | float:
         return float(number)
 
 
-def ordering_columns(
-    X: Num[np.ndarray, "rows columns"], y: Shaped[np.ndarray, " rows"]
-) -> list[int]:
-    """The columns that order the rows as their classes do, which tell the class without features.
-
-    A number of the rows, with gaps or without, leaks the class of a sorted file. Such a column
-    rises or falls along a file whose classes stand together, with each row or with many of them (a
-    day, a batch); or it holds different whole numbers from a range of few times as many (rows that
-    were shuffled after they were numbered), in whose order each class stands together.
-    """
-    if len(X) <= FEW:
-        return []
-    grouped, classes = _runs(y) <= _expected_runs(y) / 2, len(np.unique(y))
-    found = []
-    for column in range(X.shape[1]):
-        values = np.asarray(X[:, column], float)
-        steps = np.diff(values)
-        monotone = bool((steps >= 0).all() or (steps <= 0).all())
-        changes = bool(np.count_nonzero(steps) >= FEW * classes)  # A code has fewer values.
-        order = np.argsort(values, kind="stable")
-        dense = np.ptp(values) < DENSE * len(values) and not np.mod(values, 1).any()
-        numbers = dense and bool(np.diff(values[order]).all())
-        together = _runs(y[order]) == classes
-        if (monotone and changes and grouped) or (numbers and together):
-            found.append(column)
-    return found
-
-
-def _runs(y: Shaped[np.ndarray, " rows"]) -> int:
-    """The number of stretches of equal labels."""
-    return 1 + int(np.count_nonzero(y[1:] != y[:-1]))
-
-
-def _expected_runs(y: Shaped[np.ndarray, " rows"]) -> float:
-    """The mean of `_runs` over all orders of the labels."""
-    counts = np.unique_counts(y).counts
-    return float(1 + len(y) - np.square(counts).sum() / len(y))
-
-
 def draw_quarter(y: Int[np.ndarray, " rows"], seed: int) -> Bool[np.ndarray, " rows"]:
     """Marks a random quarter of the rows of each class, but never the only row of a class."""
     order = np.random.default_rng(seed).permutation(len(y))
@@ -418,104 +360,6 @@ def _check_splits(name: str, X_train: Array, X_test: Array) -> None:
             f"{name}: training rows have shape {X_train.shape[1:]} and test rows "
             f"{X_test.shape[1:]}; make them equal."
         )
-
-
-def doubts(name: str, X: Array, y: Array, classes: Sequence[str]) -> list[str]:
-    """Returns lines on training data that is as likely a mistake as meant: codes, spellings."""
-    lines = [
-        f"{name}: column {column} has one value per class; leave it out if it is the class in "
-        "other words."
-        for column in class_codes(X, y)
-    ]
-    lines += [
-        f"{name}: column {column} tells {what}; leave it out if it is only known with the class."
-        for column, what in telling_columns(X, y, classes).items()
-    ]
-    spellings: dict[str, str] = {}
-    for each in classes:
-        if (other := spellings.setdefault(each.casefold(), each)) != each:
-            lines.append(
-                f"{name}: the classes {other!r} and {each!r} differ in capitals alone; write them "
-                "alike if they are one."
-            )
-    return lines
-
-
-def class_codes(X: Array, y: Array) -> list[int]:
-    """Returns the columns of features that are a function of the class, and not constant.
-
-    None for a class of one or two rows, where a function says nothing.
-    """
-    if X.ndim != 2:
-        return []
-    _, first, number, counts = np.unique(y, True, True, True)
-    if counts.min() < FEW:
-        return []
-    same = (X[first][number] == X).all(0)
-    varied = (X[first] != X[first[0]]).any(0)
-    return [int(column) for column in np.flatnonzero(same & varied)]
-
-
-def telling_columns(X: Array, y: Array, classes: Sequence[str]) -> dict[int, str]:
-    """Returns the columns that alone tell the class of all training rows, or one of the classes.
-
-    Such are a number by cohorts, a code of several values per class, and a number that stands for
-    a missing value in all rows of one class and in no other row. Columns of `class_codes` are left
-    out.
-
-    Args:
-        X: training rows; only tables are searched.
-        y: class numbers.
-        classes: the names of the classes.
-    """
-    numbers, counts = np.unique_counts(y)
-    if X.ndim != 2 or counts.min() < FEW or len(numbers) < 2:
-        return {}
-    low, high = (np.stack([f(X[y == k], 0) for k in numbers]) for f in (np.min, np.max))
-    order = np.argsort(low, axis=0)
-    ends, starts = (np.take_along_axis(each, order, 0) for each in (high, low))
-    told = {int(c): "the class" for c in np.flatnonzero((ends[:-1] < starts[1:]).all(0))}
-    # Copies of a row repeat its numbers, which are no codes. One column at a time is copied.
-    once = np.array([*{key: row for row, key in enumerate(_keys(X))}.values()])
-    some = once[:SCREEN]
-    for column in range(X.shape[1]):
-        screened = _is_code(X[some, column], y[some], few=False)
-        if screened and column not in told and _is_code(X[once, column], y[once], few=True):
-            told[column] = "the class"
-    for k, number in enumerate(numbers):
-        others = y != number
-        for column in map(int, np.flatnonzero((low[k] == high[k]) & (low[k] != low).any(0))):
-            if column not in told and not (X[others, column] == low[k, column]).any():
-                told[column] = f"the class {classes[number]}"
-    codes = class_codes(X, y)
-    return {column: what for column, what in sorted(told.items()) if column not in codes}
-
-
-def _is_code(values: Array, y: Array, few: bool) -> bool:
-    """Returns True if equal values have equal classes, and if asked, values have several rows."""
-    order = np.lexsort((y, values))
-    values, y = values[order], y[order]
-    same = values[1:] == values[:-1]
-    repeats = not few or FEW * (len(values) - np.count_nonzero(same)) <= len(values)
-    return bool(repeats and same.any() and not (same & (y[1:] != y[:-1])).any())
-
-
-def repeated_rows(name: str, X_train: Array, X_test: Array) -> list[str]:
-    """Returns a line if many test rows are training rows, too, whose classes are remembered."""
-    seen = {*_keys(X_train)}
-    count = sum(key in seen for key in _keys(X_test))
-    if count < REPEATED * len(X_test):
-        return []
-    return [
-        f"{name}: {count} of {len(X_test)} test rows are training rows, too, so that accuracy "
-        "counts what is learned by heart; take copies out before the split, unless they are rows "
-        "of their own."
-    ]
-
-
-def _keys(X: Array) -> Iterator[int]:
-    """Yields a number for each row, which equal rows share."""
-    return (hash((row + 0).tobytes()) for row in X)  # 0 and -0 have one form.
 
 
 def check_classes(name: str, y_train: Array, y_test: Array, classes: Sequence[str]) -> None:

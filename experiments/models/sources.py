@@ -1,4 +1,4 @@
-"""What a network of the user's own is made of, and the place of an error in its files."""
+"""Files, folders and variables that a user's network is made of, and the place of its errors."""
 
 import ast
 import contextlib
@@ -21,7 +21,7 @@ from experiments.errors import UserError
 #: Packages whose versions stand for their files.
 VERSIONED = ("experiments", "jaxnorm")
 
-#: The events of Python that read a file, with the place of its name among their arguments.
+#: The events of Python that read a file.
 READS = ("open", "sqlite3.connect")
 #: The events of Python that list a folder.
 LISTS = ("os.listdir", "os.scandir")
@@ -35,7 +35,7 @@ SYSTEM = ("/proc", "/sys", "/dev")
 
 @dataclass
 class _Uses:
-    """What was used while the networks of a file were made: files, folders listed, variables."""
+    """Files, listed folders and variables that were used while the networks of a file were made."""
 
     files: set[Path] = field(default_factory=set)
     folders: set[Path] = field(default_factory=set)

@@ -67,7 +67,9 @@ class Comparison:
         files: Mapping[str, int] | None = None,
     ):
         self.config, self.derive, self.files = config, derive, files
+        self._file = config.model.rpartition(":")[0]
         self._content = cache(content_of)
+        self._rows = cache(self._checksum_of_rows)
         self._events = EventFiles(config.tensorboard if writes() else None)
         self._placement = make_placement(config.parallel, config.mesh)
         rows = config.train_rows, config.test_rows, config.label, config.resize
@@ -77,8 +79,8 @@ class Comparison:
 
     def factory(self) -> Callable[[], "Comparison"]:
         """Returns a picklable function that makes this comparison in another process."""
-        file = self.config.model.rpartition(":")[0]
-        return partial(Comparison, self.config, self.derive, None, files_of(file) if file else {})
+        files = files_of(self._file) if self._file else {}
+        return partial(Comparison, self.config, self.derive, None, files)
 
     def specs(self, tasks: Sequence[Task]) -> list[Spec]:
         """Returns the specs of runs, once all processes have the same.
@@ -105,12 +107,11 @@ class Comparison:
 
         The files are those that this comparison began with, also after an edit.
         """
-        dataset, file = self.dataset(seed), self.config.model.rpartition(":")[0]
-        rows = self._rows(dataset)
-        return (rows, zlib.crc32(self._content(file))) if file else rows
+        rows = self._rows(seed)
+        return (rows, zlib.crc32(self._content(self._file))) if self._file else rows
 
-    @staticmethod
-    def _rows(dataset: Dataset) -> int:
+    def _checksum_of_rows(self, seed: int) -> int:
+        dataset = self.dataset(seed)
         return checksum(*dataset[:4], names=dataset.classes)
 
     def trainer(self, spec: Spec, dataset: Dataset) -> Trainer:
@@ -124,12 +125,11 @@ class Comparison:
 
         A process that reads them again would train on others than its run is stored with.
         """
-        dataset, file = self.dataset(spec.seed), self.config.model.rpartition(":")[0]
         rows = spec.data[0] if isinstance(spec.data, list | tuple) else spec.data
-        edited = [] if rows in ("", self._rows(dataset)) else [self.config.dataset]
-        if file and self.files:
-            self.trainer(spec, dataset)  # It has what the network is made of.
-            now = files_of(file)
+        edited = [] if rows in ("", self._rows(spec.seed)) else [self.config.dataset]
+        if self._file and self.files:
+            self.trainer(spec, self.dataset(spec.seed))  # It has what the network is made of.
+            now = files_of(self._file)
             edited += [path for path, number in self.files.items() if now.get(path) != number]
         if edited:
             raise UserError(

@@ -19,6 +19,8 @@ PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
 SUMS = ("add", "add_any")
 AFFINE = (*SUMS, "sub", "mul", "div", "neg")
 STACKS = ("stack", "concatenate")
+#: Primitives that take a part of an array.
+PARTS = (*SLICES, "gather")
 #: Primitives that are linear in their first operand, unless they cast it to integers or pad it with
 #: other numbers than 0.
 LINEAR = (
@@ -363,7 +365,7 @@ def _scaled_units(equation: Any, values: list[Value]) -> Units | None:
 def _is_activation(equation: Any, values: list[Value], size: int) -> bool:
     """Returns True for an elementwise function of a layer's product, or of a part of it."""
     name, pairs = equation.primitive.name, zip(values, equation.invars, strict=True)
-    if name in (*SLICES, "gather"):
+    if name in PARTS:
         return values[0].activation
     sizes = [value.activation and atom.aval.size for value, atom in pairs]
     return name not in PRODUCTS and size in sizes

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from jaxnorm._paths import Path, listed
 from jaxnorm._trace.graph import MULTIPLICATIONS, Graph, Sum, has_scale, is_scaling
 from jaxnorm._trace.interpret import Program
-from jaxnorm._trace.rules import LINEAR, STACKS, SUMS
+from jaxnorm._trace.rules import LINEAR, PARTS, STACKS, SUMS
 from jaxnorm._trace.values import Node
 from jaxnorm._trace.views import SLICES, VIEWS
 
@@ -286,7 +286,7 @@ def _whole(graph: Graph, index: int) -> int:
 
 def _is_single_entry(node: Node, before: Node) -> bool:
     """Returns True for one index along an axis of another node; not for a part of its features."""
-    if node.primitive not in (*SLICES, "gather", "scan"):
+    if node.primitive not in (*PARTS, "scan"):
         return False
     is_smaller = math.prod(node.shape) < math.prod(before.shape)
     pairs = zip(node.shape, before.shape, strict=False)

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.data.dataset import class_codes, number_labels, ordering_columns, telling_columns
+from experiments.data.dataset import number_labels
+from experiments.data.doubts import class_codes, ordering_columns, telling_columns
 from experiments.data.images import find_images
 from experiments.data.load import load
 from experiments.errors import UserError
