@@ -26,6 +26,10 @@ Values = Float[Array, "rows positions units"]
 #: ``loss(output of the model) -> scalar``.
 Loss = Callable[[Any], Scalar]
 
+#: By kernel, in execution order: the first kernel of the same scan, and the number of scans around
+#: it. Kernels of one scan are listed turn by turn.
+Scans = dict[Path, tuple[Path, int]]
+
 #: A unit is dormant if its effect is at most this share of the mean effect of its layer's units.
 DORMANT = 0.025
 
@@ -119,26 +123,14 @@ def measured(
 ) -> tuple[dict[str, Scalar], dict[str, int]]:
     """Returns the statistics, and the number of positions of each layer."""
     layout = layout or traced_layout(apply, params, *inputs, free=free)
-    # By kernel, in execution order: the first kernel of the same scan, and the number of scans
-    # around it. Kernels of one scan are listed turn by turn.
-    scans: dict[Path, tuple[Path, int]] = {}
+    scans: Scans = {}
 
     def run(probes: dict[str, Any]) -> tuple[Scalar, dict[str, Any]]:
         def visit(call: KernelCall, collected: Any) -> tuple[Any, Any]:
             if call.path in collected:
                 return call.output, collected[call.path]
-            # Inside a scan only the kernels of the same turn are collected.
-            before = [scan for path, scan in scans.items() if path in collected][-1:]
-            own = (call.path, len(call.turns))
-            same = call.turns and before and before[0][1] == own[1]
-            scans.setdefault(call.path, before[0] if same else own)
-            sample_axis = _sample_axis(call)
-            rows = jnp.moveaxis(call.output, sample_axis, 0)
-            units = math.prod(rows.shape[rows.ndim - len(call.unit_axes) :])
-            values = rows.reshape(len(rows), -1, units)
-            if probes:
-                values = values + probes[str(call.path)][call.turns]
-            return jnp.moveaxis(values.reshape(rows.shape), 0, sample_axis), values
+            _enter(scans, call, collected)
+            return _probed(call, probes)
 
         output, layers = run_layers(
             apply, params, inputs, layout, visit, bias="included", sample_axes=True, free=free
@@ -149,7 +141,32 @@ def measured(
     # The gradient with respect to zeros that are added to the pre-activations is theirs.
     zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(run, {})[1])
     gradients, layers = jax.grad(run, has_aux=True)(zeros)
-    statistics: Any = _statistics if loss is None else _with_gradient
+    return _by_layer(scans, layers, gradients, _statistics if loss is None else _with_gradient)
+
+
+def _enter(scans: Scans, call: KernelCall, collected: Any) -> None:
+    """Notes the scan of a kernel; inside a scan only kernels of the same turn are collected."""
+    before = [scan for path, scan in scans.items() if path in collected][-1:]
+    own = (call.path, len(call.turns))
+    same = call.turns and before and before[0][1] == own[1]
+    scans.setdefault(call.path, before[0] if same else own)
+
+
+def _probed(call: KernelCall, probes: dict[str, Any]) -> tuple[Any, Any]:
+    """Returns a kernel's pre-activations with its probes, and by rows, positions and units."""
+    sample_axis = _sample_axis(call)
+    rows = jnp.moveaxis(call.output, sample_axis, 0)
+    units = math.prod(rows.shape[rows.ndim - len(call.unit_axes) :])
+    values = rows.reshape(len(rows), -1, units)
+    if probes:
+        values = values + probes[str(call.path)][call.turns]
+    return jnp.moveaxis(values.reshape(rows.shape), 0, sample_axis), values
+
+
+def _by_layer(
+    scans: Scans, layers: dict[str, Any], gradients: dict[str, Any], statistics: Any
+) -> tuple[dict[str, Scalar], dict[str, int]]:
+    """Returns the statistics of each layer, of scanned ones turn by turn, and their positions."""
     signal, positions = dict[str, Scalar](), dict[str, int]()
     for (_, depth), group in groupby(scans, scans.__getitem__):
         function = statistics

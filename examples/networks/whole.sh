@@ -35,6 +35,23 @@ case $call in
         --methods bn call gn recipe --batch 2 --steps 800 --lanes 20 --seeds 21 --jobs 8
     done
     ;;
+  parts-cpu)
+    run --networks "${small[@]}" --rates 0.1 --seeds 1 --refresh 0 --steps 300 --by-network \
+      --methods bn call "call - zero sums" "call - unit start" "call - centered inputs" \
+      "call - quiet branches" agc mimicnorm
+    ;;
+  relative-cpu)
+    run --networks MobileNetV2 "bottleneck ResNet" --methods bn call --seeds 1 --refresh 0 \
+      --optimizers "adamw relative" --adamw-rates 0.01 --adamw-decays 1e-1
+    ;;
+  muon-cpu)
+    run --networks MobileNetV2 "bottleneck ResNet" --methods bn call --seeds 1 --refresh 0 \
+      --optimizers muon --adamw-rates 0.003 0.01 --adamw-decays 1e-1 --steps 300
+    ;;
+  pasted-cpu)
+    run --task pasted --networks "U-Net, pixels" --methods bn call gn --batch 2 --steps 800 \
+      --seeds 12 --rates 0.03 0.1
+    ;;
   standard)
     run --networks ResNet-18 VGG16 ShuffleNetV2 "MobileNetV2 1.0" --seeds 2 "${wide[@]}"
     ;;
@@ -42,7 +59,7 @@ case $call in
     run --networks ResNet-50 --seeds 1 "${wide[@]}"
     ;;
   *)
-    echo "$call is none of probe, short, long, parts, segmentation, standard, resnet50" >&2
+    echo "$call is none of the calls in $0" >&2
     exit 2
     ;;
 esac
