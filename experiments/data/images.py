@@ -46,7 +46,7 @@ FEWER = "keep fewer images, or make them smaller by --resize"
 #: The place of what is missing in an empty folder.
 EMPTY = "(no file)"
 
-#: The files that a note names.
+#: The files, folders and classes that a note names.
 SHOWN = 3
 
 #: A picture's path, or its bytes if it is in an archive; by its place.
@@ -133,15 +133,23 @@ def find_images(path: Path) -> Images:
     for place in left_out:
         folder = PurePosixPath(*place.parts[:level])
         if len(place.parts) > level and folder.parent in above and folder not in classes:
+            wanted = f"{', '.join(SUFFIXES)} in the folder of each class: convert them"
+            if place.suffix.lower() in SUFFIXES:  # A link to nothing, a device.
+                wanted = "files: mend the links, or pack the files that they name (tar -h)"
             raise UserError(
-                f"{name}: the folder {folder} has {place.name} and no picture; wanted "
-                f"{', '.join(SUFFIXES)} in the folder of each class: convert them, or take it out."
+                f"{name}: the folder {folder} has {place.name} and no picture; wanted {wanted}, or "
+                "take it out."
             )
-    shown = ", ".join(map(str, left_out[:SHOWN])) + ", ..." * (len(left_out) > SHOWN)
-    notes = [f"{name}: files left out: {len(left_out)} ({shown})"] if left_out else []
+    names = sorted({folder.name for folder in classes})
+    notes = [f"{name}: files left out: {len(left_out)} ({_some(left_out)})"] if left_out else []
     if empty:
-        notes.append(f"{name}: empty folders, which are no classes: {', '.join(map(str, empty))}")
-    return Images(train, test, sorted({folder.name for folder in classes}), notes)
+        notes.append(f"{name}: empty folders, which are no classes: {_some(empty)}")
+    notes.append(f"{name}: {len(kept)} pictures in {len(names)} classes: {_some(names)}")
+    return Images(train, test, names, notes)
+
+
+def _some(names: Sequence[object]) -> str:
+    return ", ".join(map(str, names[:SHOWN])) + ", ..." * (len(names) > SHOWN)
 
 
 def _counted(pictures: Pictures, examples: Sequence[str]) -> str:
@@ -210,7 +218,8 @@ def _in_tar(path: Path) -> Iterator[Listed]:
     """The members of a tar file, which must have the block of zeros at its end."""
     with tarfile.open(path) as tar:
         for member in tar:
-            file = tar.extractfile(member) if member.isreg() else None
+            # The second name of a file in a tar is a link to its first.
+            file = tar.extractfile(member) if member.isreg() or member.islnk() else None
             name = f"{member.name}/" if member.isdir() else member.name
             yield name, member.size, None if file is None else file.read
         assert tar.fileobj is not None, "an open tar has a file"

@@ -1,6 +1,7 @@
 """Files that would train without a word: leaks, broken quotes, lost folders and pictures."""
 
 import io
+import os
 import tarfile
 import unicodedata
 import warnings
@@ -352,6 +353,46 @@ def test_an_empty_folder_is_no_class_and_is_said(tmp_path):
     assert "no classes: train/c" in load(str(place), 0).notes[0]
     notes = load(str(folder(tmp_path / "full", FOUR)), 0).notes
     assert not any("no classes" in note for note in notes)
+
+
+def test_of_many_names_a_note_shows_some(tmp_path):
+    place = folder(tmp_path, FOUR)
+    for number in range(100):
+        (place / f"empty{number:02}").mkdir()
+        (place / f"note{number:02}.txt").touch()
+    for each in find_images(place).notes:
+        assert len(each) < 200
+        assert each.endswith(", ...") or each.endswith(", ...)") or "in 2 classes: a, b" in each
+
+
+def test_the_classes_are_said(tmp_path):
+    """Images and their masks, or two versions of one set, train as classes; the note shows them."""
+    place = folder(
+        tmp_path, {f"{each}/{i}.png": png(i) for each in ("images", "masks") for i in (1, 2)}
+    )
+    assert "set: 4 pictures in 2 classes: images, masks" in find_images(place).notes
+
+
+def test_a_class_of_links_to_nothing_is_said(tmp_path):
+    place = folder(tmp_path, FOUR)
+    (place / "c").mkdir()
+    (place / "c" / "0.png").symlink_to("absent.png")
+    with pytest.raises(UserError, match=r"folder c has 0\.png and no picture; wanted files: mend"):
+        find_images(place)
+
+
+def test_a_second_name_of_a_file_in_a_tar_is_a_picture(tmp_path):
+    """Tar packs it as a link to the first; the folder has both pictures, and so has the tar."""
+    place = folder(tmp_path, FOUR)
+    (place / "c").mkdir()
+    for number in range(4):
+        os.link(place / "a" / f"{number}.png", place / "c" / f"{number}.png")
+    with tarfile.open(tmp_path / "set.tar", "w") as tar:
+        tar.add(place, "set")
+    data = [load(str(each), 0) for each in (place, tmp_path / "set.tar")]
+    assert data[1].classes == ("a", "b", "c")
+    for one, other in zip(data[0][:4], data[1][:4], strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 PACKS: list[Callable[[Path, list[tuple[str, bytes]]], Path]] = [packed, zipped]
