@@ -53,6 +53,9 @@ SIGPIPE = 13
 #: Errors of full storage: the disk or the user's quota is full, or the file too large.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
+#: Errors of rights, of files and folders to read and to write.
+DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+
 #: The benchmark with its own flags.
 COMPILED = ["bench", "compiled"]
 
@@ -72,6 +75,7 @@ def run(command: Any, line: str) -> None:
     check_names(command)
     model = command.config.model if isinstance(command, Compare | Train) else ""
     with (
+        _denied(),
         quietly(getattr(command, "quiet", False)),
         _several_processes(command),
         own_code(model),
@@ -125,6 +129,20 @@ def show_methods() -> None:
     default = listed.DEFAULT_METHODS.split(",")
     rows = [(name, words, "yes" * (name in default)) for name, words in listed.methods().items()]
     show_table((("method", "what it is", "default"), rows))
+
+
+@contextlib.contextmanager
+def _denied() -> Iterator[None]:
+    """Turns the system's refusal to read or write a file into a UserError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DENIED:
+            raise
+        raise UserError(
+            f"the system refuses {error.filename or 'a file'}: {error.strerror}; wanted one that "
+            "this user may use: change its rights, or give another."
+        ) from error
 
 
 @contextlib.contextmanager

@@ -46,10 +46,12 @@ def train(flags: Train) -> None:
         print(description(trainer, dataset), end="\n\n")
         for line in signal_lines(comparison, [spec]):
             print(line, end="\n\n")
+    store = Store(flags.out)
+    if writes():
+        store.check_writable()
     run = _trained(flags, comparison, spec)
     if not writes():
         return
-    store = Store(flags.out)
     if not flags.skip_nonfinite:  # The spec does not tell of updates that are left out.
         store.add(spec, run)
     runs = with_others(comparison, store, [spec], [run])

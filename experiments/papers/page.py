@@ -11,7 +11,7 @@ from experiments.analysis.table import markdown
 from experiments.data.reading import reading
 from experiments.papers.data import STANDING_IN
 from experiments.papers.item import Item
-from experiments.runs.files import write_whole
+from experiments.runs.files import prepare_folder, write_whole
 
 #: The page, in the folder of results.
 PAGE = "items/README.md"
@@ -193,6 +193,6 @@ def _link(path: Path, base: Path) -> str:
 def write_items(items: Sequence[Item], folder: Path) -> int:
     """Writes the page of a folder of results, and returns the number of items with a report."""
     reports, out = reports_in(folder), folder / PAGE
-    out.parent.mkdir(parents=True, exist_ok=True)
+    prepare_folder(out.parent, "--folder")
     write_whole(out, page_of(items, reports, out.parent), flag="--folder")
     return sum(item.name in reports for item in items)

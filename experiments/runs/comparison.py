@@ -235,8 +235,11 @@ def execute(
         say: receives a line for each process that the system kills.
 
     Raises:
-        UserError: if the last of the processes is killed.
+        UserError: before any work if the store cannot be written; if the last of the processes is
+            killed.
     """
+    if specs and writes():
+        store.check_writable()
     for spec, run in _trained(specs, make, workers, store, say):
         try:
             if writes():

@@ -1,5 +1,6 @@
 """Files that are written completely or not at all."""
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -35,7 +36,8 @@ def write_whole(path: Path, content: str | bytes, flag: str = "--out") -> None:
         draft.write_bytes(data)
         draft.replace(path)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
         raise UserError(
             f"cannot write {path}: {error.strerror}; wanted a folder that is there, on a disk with "
             f"space: free it or change {flag}."

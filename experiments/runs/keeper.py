@@ -120,6 +120,7 @@ def _check_shared(settings: CheckpointSettings, folder: str) -> None:
     with writing(folder):
         token = secrets.token_hex()
         if writes():
+            marker.parent.mkdir(parents=True, exist_ok=True)
             for each in marker.parent.iterdir():
                 if each.name.isdigit():
                     with contextlib.suppress(OSError):

@@ -145,6 +145,12 @@ class Store:
         with reading(self.path, WAY_OUT):
             return [_row(*row) for row in self._rows("ORDER BY rowid")]
 
+    def check_writable(self) -> None:
+        """Raises UserError, before hours of work, if the file is there and cannot be written."""
+        if self.path.exists():
+            with self._open() as database:
+                database.execute("DELETE FROM runs WHERE 0")  # SQLite refuses no BEGIN.
+
     def add(self, spec: Spec, run: Run) -> None:
         """Stores a finished run, and replaces an earlier one of the same spec.
 
@@ -181,12 +187,21 @@ class Store:
             return []
         try:
             return patiently(lambda: self._read("mode=rw", which, values))
-        except sqlite3.OperationalError:
+        except sqlite3.OperationalError as error:
+            self.path.open("rb").close()  # If it cannot be read, the system says why.
             log = self.path.with_name(f"{FILE}-wal")
-            if log.exists() and log.stat().st_size:
+            if not log.exists() or not log.stat().st_size:
+                # On a disk that cannot be written, SQLite cannot make its log.
+                return self._read("immutable=1", which, values)
+            if error.sqlite_errorcode & 0xFF not in (
+                sqlite3.SQLITE_CANTOPEN,
+                sqlite3.SQLITE_READONLY,
+            ):
                 raise
-            # On a disk that cannot be written, SQLite cannot make its log.
-            return self._read("immutable=1", which, values)
+            raise UserError(
+                f"cannot read {self.path}: {error}, and {log.name} beside it has its last runs; "
+                "wanted a folder that can be written: copy both files to one."
+            ) from None
 
     def _read(self, mode: str, which: str, values: Sequence[str]) -> list[tuple[Any, ...]]:
         """Returns rows of a file that is there."""
@@ -212,8 +227,8 @@ class Store:
                 if error.sqlite_errorcode == sqlite3.SQLITE_ERROR:  # Tables of another program.
                     raise
                 raise UserError(
-                    f"cannot use {self.path}: {error}; wanted a folder that is there, on a disk "
-                    "with space: free it or change --out."
+                    f"cannot use {self.path}: {error}; wanted a folder that is there, which can be "
+                    "written with its files, on a disk with space: free it or change --out."
                 ) from None
 
 

@@ -1,8 +1,11 @@
 """Runs of one folder: which are kept, which are shown, and which program trains them."""
 
+import contextlib
+import errno
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -15,9 +18,11 @@ import pytest
 
 from experiments.cli import main
 from experiments.config import Config, Workers
+from experiments.errors import UserError
 from experiments.runs import spec as specs
 from experiments.runs import store as stores
 from experiments.runs.comparison import Comparison, execute
+from experiments.runs.files import write_whole
 from experiments.runs.shared import Claims
 from experiments.runs.signals import KEPT
 from experiments.runs.store import Store
@@ -270,28 +275,117 @@ class Quick:
         return run(seed=spec.seed)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="the rights are POSIX's")
-def test_a_store_on_a_disk_that_cannot_be_written_is_listed(monkeypatch, capsys):
+@contextlib.contextmanager
+def as_nobody():
+    """Gives up the rights of root, who may read and write anything."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def stored():
+    """A folder with a stored run; what its path leads through can be read by all."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "out"
         folder.mkdir()
         Store(folder).add(spec(), run())
-        for each in (folder / "runs.sqlite", folder, Path(place)):
-            each.chmod(0o444 if each.is_file() else 0o555)
-        is_root = os.geteuid() == 0
-        if is_root:  # Which may write anywhere.
-            os.seteuid(65534)
-        try:
-            with pytest.raises(OSError, match="denied"):
-                (folder / "x").touch()
-            assert [row.run for row in Store(folder).rows()] == [run()]
-            assert main(["runs", str(folder)]) == 0
-        finally:
-            if is_root:
-                os.seteuid(0)
-            for each in (Path(place), folder):
-                each.chmod(0o755)
+        Path(place).chmod(0o755)
+        yield folder
+        for each in (Path(place), folder):
+            each.chmod(0o755)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the rights are POSIX's")
+def test_a_store_on_a_disk_that_cannot_be_written_is_listed(stored, capsys):
+    for each in (stored / "runs.sqlite", stored, stored.parent):
+        each.chmod(0o444 if each.is_file() else 0o555)
+    with as_nobody():
+        with pytest.raises(OSError, match="denied"):
+            (stored / "x").touch()
+        assert [row.run for row in Store(stored).rows()] == [run()]
+        assert main(["runs", str(stored)]) == 0
     assert "1 runs in" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the rights are POSIX's")
+@pytest.mark.parametrize("command", ["runs", "report", "items", "csv", "data"])
+def test_what_may_not_be_read_or_written_is_one_line(command, stored, capsys, monkeypatch):
+    """None says that the file is damaged, and to remove it."""
+    line = {
+        "runs": ["runs", str(stored)],
+        "report": ["report", "--folder", str(stored)],
+        "items": ["report", "--items", "--folder", str(stored)],
+        "csv": ["runs", str(stored), "--csv", str(stored / "runs.csv")],
+        "data": ["compare", "--dataset", str(stored), "--methods", "none", "--seeds", "1"],
+    }[command]
+    monkeypatch.chdir(stored.parent)
+    (stored.parent / "results").mkdir()
+    (stored.parent / "results").chmod(0o777)
+    (stored / "runs.sqlite").chmod(0o000 if command == "runs" else 0o644)
+    stored.chmod(0o555 if command in ("runs", "csv", "items") else 0o000)
+    with as_nobody():
+        assert main(line) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "denied" in said
+    assert str(stored) in said
+    assert "remove" not in said
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_a_file_on_a_disk_that_cannot_be_written_is_one_line(number, tmp_path, monkeypatch):
+    """There the draft cannot even be removed."""
+
+    def refused(*arguments, **options):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "write_bytes", refused)
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.raises(UserError, match=r"cannot write .*runs\.csv.*--csv"):
+        write_whole(tmp_path / "runs.csv", "", "--csv")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the rights are POSIX's")
+def test_a_store_that_cannot_be_written_is_said_before_the_training(stored):
+    stored.chmod(0o777)
+    (stored / "runs.sqlite").chmod(0o444)
+    with as_nobody():
+        assert spec() in Store(stored).finished([spec()])
+        with pytest.raises(UserError, match="readonly database; wanted a folder that"):
+            list(execute([spec(1)], lambda: None, Store(stored)))
+
+
+def test_train_asks_for_its_store_before_it_trains(tmp_path, monkeypatch, capsys):
+    def refused(self):
+        raise UserError("no")
+
+    monkeypatch.setattr("experiments.runs.comparison.fit", None)
+    monkeypatch.setattr(Store, "check_writable", refused)
+    command = ["train", "--method", "none", "--dataset", save_toy(tmp_path), *TINY]
+    assert main([*command, "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == "error: no\n"
+
+
+def test_runs_in_the_log_of_a_store_are_not_forgotten_on_a_disk_that_cannot_be_written(
+    stored, monkeypatch
+):
+    """A copy of a store that is being written to has runs in its log alone."""
+    (stored / "runs.sqlite-wal").write_bytes(b"runs")
+
+    def refused(self, mode, which, values):
+        assert mode != "immutable=1"
+        error = sqlite3.OperationalError("unable to open database file")
+        error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+        raise error
+
+    monkeypatch.setattr(Store, "_read", refused)
+    with pytest.raises(UserError, match=r"runs\.sqlite-wal beside it has its last runs"):
+        Store(stored).rows()
 
 
 def test_listing_writes_nothing_beside_a_store(tmp_path):
