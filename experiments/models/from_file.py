@@ -124,6 +124,11 @@ def network_from_file(
     # Scales that start at 1 are to be known as such under jit, too.
     with jax.ensure_compile_time_eval():
         network = _made(model, x, classes, rngs, norm is not None)
+        if not callable(network):
+            raise UserError(
+                f"{model} made a {type(network).__name__} without __call__; wanted a network that "
+                "takes rows: def __call__(self, x)."
+            )
         if not isinstance(network, Wrapped):  # Networks of other libraries were called already.
             check_takes(model, network.__call__, 1, "wanted a network that takes rows alone")
         network = _with_norm(model, network, x, norm, rngs)

@@ -265,10 +265,10 @@ def _words(error: BaseException) -> str:
     reason = " ".join(str(error).split())[:200].rstrip(".")
     if isinstance(error, SystemExit):
         return (
-            f"ended the program with status {error.code} while its network was made: put what is "
-            "a script's below if __name__ == '__main__'"
+            f"ended the program with status {error.code or 0} while its network was made: put what "
+            "is a script's below if __name__ == '__main__'"
         )
-    return f"raised {type(error).__name__}: {reason}"
+    return f"raised {type(error).__name__}{f': {reason}' * bool(reason)}"
 
 
 def place_of(trace: TracebackType | None, file: Path) -> str | None:

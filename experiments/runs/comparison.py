@@ -33,7 +33,7 @@ from experiments.training.label_maps import MEAN_IOU, with_maps
 from experiments.training.look import initial_signal
 from experiments.training.parallel import as_groups_of_jit
 from experiments.training.run import DIVERGED, Diverged, Epoch, Run
-from experiments.training.trainer import Trainer, Trainers, check_repeats
+from experiments.training.trainer import Trainer, Trainers, check_repeats, check_rows_apart
 from jaxnorm import parameter_count
 
 #: ``seed -> dataset``, and ``(load, seed) -> dataset``.
@@ -91,10 +91,11 @@ class Comparison:
         config = as_groups_of_jit(self.config, self._placement)
         specs = [Spec(method, seed, config, changes) for method, changes, seed in tasks]
         if is_from_file(self.config.model):  # Its files are those that it uses when it is made.
-            for spec in {spec.name: spec for spec in specs}.values():
-                trainer = self.trainer(spec, self.dataset(spec.seed))
+            named = {spec.name: spec for spec in specs}.values()
+            trainers = [self.trainer(spec, self.dataset(spec.seed)) for spec in named]
             with own_code(self.config.model):
-                check_repeats(trainer, self.dataset(specs[0].seed))
+                check_repeats(trainers[-1], self.dataset(specs[0].seed))
+                check_rows_apart(trainers, self.dataset(specs[0].seed))
         specs = [replace(spec, data=self.checksums(spec.seed)) for spec in specs]
         data = {spec.seed: spec.data for spec in specs}
         own = dict.fromkeys(("dataset", "tensorboard", "coordinator", "process_id", "join_timeout"))

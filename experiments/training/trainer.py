@@ -370,3 +370,36 @@ def check_repeats(trainer: Trainer, dataset: Dataset) -> None:
             "wanted draws from its argument rngs alone, as jax.random.normal(rngs.params(), shape),"
             " and neither the clock nor NumPy's random numbers."
         )
+
+
+def check_rows_apart(trainers: Sequence[Trainer], dataset: Dataset) -> None:
+    """Raises UserError for a network in whose evaluation a row's logits depend on another row.
+
+    They would be other logits in another batch. One row is evaluated beside two others, once per
+    structure of the parameters: with batch normalization and without.
+    """
+    networks = [trainer.context.functional for trainer in trainers]
+    distinct = {jax.tree.structure((each.params, each.state)): each for each in networks}
+    for network in distinct.values():
+        values = jax.tree.map(_any_value, (network.params, network.state))
+        logits = jax.jit(partial(network.apply, train=False))
+        one, other = (
+            np.asarray(logits(*values, dataset.X_train[[0, row]])[0][0], np.float32)
+            for row in (1, 2)
+        )
+        if not np.allclose(one, other, rtol=1e-3, atol=1e-5 * np.abs(one).max(), equal_nan=True):
+            raise UserError(
+                f"{trainers[0].config.model} gives a row other logits beside another row in "
+                "evaluation; wanted logits of each row alone: normalize within a row, or by "
+                "statistics that training keeps (nnx.BatchNorm without use_running_average=False)."
+            )
+
+
+def _any_value(shape: Any) -> Any:
+    """Returns an array of that shape and type: weights of a usual size, or ones."""
+    if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
+        return jnp.broadcast_to(jax.random.key(0), shape.shape)
+    if len(shape.shape) < 2 or not jnp.issubdtype(shape.dtype, jnp.floating):
+        return jnp.ones(shape.shape, shape.dtype)
+    values = np.random.default_rng(0).normal(size=shape.shape)
+    return jnp.asarray(values / math.sqrt(math.prod(shape.shape[:-1])), shape.dtype)

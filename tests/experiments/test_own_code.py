@@ -135,9 +135,9 @@ def modules_end_with_the_test(monkeypatch):
     forget()
 
 
-def spec_of(folder, name="make"):
+def spec_of(folder, name="make", method="none"):
     config = Config(model=f"{folder / 'nets.py'}:{name}", dataset=save_toy(folder), batch_size=16)
-    (spec,) = Comparison(config).specs([("none", (), 0)])
+    (spec,) = Comparison(config).specs([(method, (), 0)])
     return spec
 
 
@@ -299,6 +299,33 @@ def test_a_network_that_draws_from_numpy_when_it_is_called_is_refused(tmp_path):
         spec_of(tmp_path)
 
 
+#: What a network of batch normalization by hand, or of a slip of an axis, does with its rows.
+MIXED = {
+    "the mean of a batch": "super().__call__(x / (x.std(0, keepdims=True) + 0.1))",
+    "a softmax over rows": "jax.nn.softmax(super().__call__(x), 0)",
+    "statistics that are not kept": "super().__call__(self.norm(x, use_running_average=False))",
+}
+
+
+@pytest.mark.parametrize("kind", MIXED)
+def test_a_network_whose_rows_meet_in_evaluation_is_refused(kind, tmp_path):
+    """Its test accuracy would be that of the size of the evaluation's batches."""
+    code = (
+        "import jax\nclass make(Net):\n    def __init__(self, rngs, shape, classes):\n"
+        "        super().__init__(rngs, shape, classes)\n"
+        "        self.norm = nnx.BatchNorm(shape[-1], rngs=rngs)\n"
+        f"    def __call__(self, x):\n        return {MIXED[kind]}\n"
+    )
+    (tmp_path / "nets.py").write_text(NET + code)
+    with pytest.raises(UserError, match="gives a row other logits beside another row"):
+        spec_of(tmp_path, method="bn")
+    forget()
+    (tmp_path / "nets.py").write_text(
+        NET + code.replace(MIXED[kind], "super().__call__(self.norm(x))")
+    )
+    assert spec_of(tmp_path, method="bn").data
+
+
 @pytest.mark.parametrize("kind", ["int32", "complex64"])
 def test_logits_without_gradients_are_refused(kind, tmp_path):
     code = (
@@ -364,6 +391,12 @@ def test_the_whole_trace_is_shown_on_request(tmp_path, capsys):
             "        self.n = classes\n    def __call__(self, x):\n        return x[:, : self.n]",
             "none",
             "without parameters",
+        ),
+        (
+            "class make(nnx.Module):\n    def __init__(self, rngs, shape, classes):\n"
+            "        self.only = nnx.Linear(shape[-1], classes, rngs=rngs)",
+            "none",
+            "without __call__; wanted",
         ),
         (
             "class make(nnx.Module):\n    def __init__(self, rngs, shape, classes):\n"
