@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -61,19 +61,6 @@ def _check_config(config: Config) -> None:
     find_source(config.dataset)
 
 
-@dataclass(frozen=True)
-class _Flag:
-    """A flag of a command.
-
-    Attributes:
-        empty: True if its value may be empty.
-        switch: True if it takes no value.
-    """
-
-    empty: bool
-    switch: bool
-
-
 def check_flags(command: Any, arguments: Sequence[str], program: str) -> None:
     """Raises UserError for the first argument that is no flag of a command, or an empty value.
 
@@ -92,12 +79,12 @@ def check_flags(command: Any, arguments: Sequence[str], program: str) -> None:
             if last not in known:
                 raise _no_flag(name, last, known, program)
             if equals:
-                _check_value(last, value, known)
+                _check_value(last, value)
                 last = ""
-            elif known[last].switch:
+            elif known[last]:
                 last = ""
         elif last:
-            _check_value(last, argument, known)
+            _check_value(last, argument)
             last = last if _takes_many(command, last) else ""
         elif positional:
             if not argument.strip():
@@ -107,9 +94,9 @@ def check_flags(command: Any, arguments: Sequence[str], program: str) -> None:
             raise _no_place(name, argument, known, program)
 
 
-def flags_of(command: Any) -> dict[str, _Flag]:
-    """Returns the flags of a command by name, with hyphens."""
-    found: dict[str, _Flag] = {}
+def flags_of(command: Any) -> dict[str, bool]:
+    """Returns the flags of a command by name, with hyphens; True for one that takes no value."""
+    found: dict[str, bool] = {}
     hints = get_type_hints(command, include_extras=True)
     for field in fields(command):
         default = field.default
@@ -121,10 +108,9 @@ def flags_of(command: Any) -> dict[str, _Flag]:
             hints[field.name], Suppress
         ):
             name = field.name.replace("_", "-")
-            switch = isinstance(default, bool)
-            found[name] = _Flag(default == "", switch)
-            if switch:
-                found[f"no-{name}"] = found[name]
+            found[name] = isinstance(default, bool)
+            if found[name]:
+                found[f"no-{name}"] = True
     return found
 
 
@@ -144,15 +130,15 @@ def _takes_many(command: Any, name: str) -> bool:
     return any(get_origin(each) is tuple for each in (hint, *get_args(hint)))
 
 
-def _check_value(flag: str, value: str, known: dict[str, _Flag]) -> None:
-    if not value.strip() and not known[flag].empty:
+def _check_value(flag: str, value: str) -> None:
+    if not value.strip():
         raise UserError(
             f"--{flag} is {value!r}, as an unset variable is; wanted a value: set it, or leave the "
             "flag out."
         )
 
 
-def _no_flag(name: str, flag: str, known: dict[str, _Flag], program: str) -> UserError:
+def _no_flag(name: str, flag: str, known: dict[str, bool], program: str) -> UserError:
     if way := ELSEWHERE.get((name, flag)):
         return UserError(f"{name} has no --{flag}: {way}.")
     near = [each for each in known if _initials(each) == flag.replace("-", "")]
@@ -167,7 +153,7 @@ def _initials(flag: str) -> str:
     return "".join(word[0] for word in flag.split("-") if word)
 
 
-def _no_place(name: str, argument: str, known: dict[str, _Flag], program: str) -> UserError:
+def _no_place(name: str, argument: str, known: dict[str, bool], program: str) -> UserError:
     """Makes the error for a word that belongs to no flag, with the flag that takes it."""
     kinds = {
         "dataset": argument in BUNDLED or Path(argument).exists(),

@@ -133,9 +133,11 @@ def _cells(text: str) -> pl.DataFrame:
     fitting = [each for each, width in widths.items() if width and 1 < min(width) == max(width)]
     if not fitting:
         shown = [f"{SEPARATORS.get(each, each)} {width[:5]}" for each, width in widths.items()]
+        several = [each for each, width in widths.items() if max(width, default=1) > 1]
+        line = f"; {_ragged(text, several[0])}" if several else ""
         raise ValueError(
             "it is empty, or no separator gives its lines two or more fields, and all as many; the "
-            f"first lines have, by {', '.join(shown)}"
+            f"first lines have, by {', '.join(shown)}{line}"
         )
     try:
         table = pl.read_csv(
@@ -159,7 +161,8 @@ def _lines(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
 
 def _ragged(text: str, separator: str) -> str:
     """Says which line has another number of fields than the first."""
-    rows = ((number, len(row)) for number, row in _lines(text, separator) if row)
+    lines = _lines(text, separator)
+    rows = ((number, len(row)) for number, row in lines if any(map(str.strip, row)))
     _, width = next(rows)
     for number, count in rows:
         if count != width:

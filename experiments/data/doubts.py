@@ -1,9 +1,9 @@
 """Doubts about a dataset: what gives the class away, and what may be one thing in two spellings."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Num, Shaped
+from jaxtyping import Int, Num, Shaped
 
 #: The range of numbers of rows, over how many there are, if some rows were dropped.
 DENSE = 10
@@ -17,14 +17,19 @@ REPEATED = 0.05
 #: The rows that rule out most columns before all rows are looked at.
 SCREEN = 1000
 
+#: The deviations of the training rows at which test rows are of another scale.
+FAR = 10
+
 Array = Shaped[np.ndarray, "..."]
+#: A number for each row.
+Keys = Int[np.ndarray, "..."]
 
 
 def doubts(
     name: str, X_train: Array, X_test: Array, y_train: Array, classes: Sequence[str]
 ) -> list[str]:
     """Returns lines on data that are as likely a mistake as meant: codes, spellings, copies."""
-    codes = class_codes(X_train, y_train)
+    codes, keys = class_codes(X_train, y_train), row_keys(X_train)
     lines = [
         f"{name}: column {column} has one value per class; leave it out if it is the class in "
         "other words."
@@ -32,7 +37,7 @@ def doubts(
     ]
     lines += [
         f"{name}: column {column} tells {what}; leave it out if it is only known with the class."
-        for column, what in telling_columns(X_train, y_train, classes).items()
+        for column, what in telling_columns(X_train, y_train, classes, keys).items()
         if column not in codes
     ]
     spellings: dict[str, str] = {}
@@ -42,7 +47,7 @@ def doubts(
                 f"{name}: the classes {other!r} and {each!r} differ in capitals alone; write them "
                 "alike if they are one."
             )
-    return lines + repeated_rows(name, X_train, X_test)
+    return [*lines, *other_scales(name, X_test), *repeated_rows(name, keys, row_keys(X_test))]
 
 
 def class_codes(X: Array, y: Array) -> list[int]:
@@ -60,7 +65,7 @@ def class_codes(X: Array, y: Array) -> list[int]:
     return [int(column) for column in np.flatnonzero(same & varied)]
 
 
-def telling_columns(X: Array, y: Array, classes: Sequence[str]) -> dict[int, str]:
+def telling_columns(X: Array, y: Array, classes: Sequence[str], keys: Keys) -> dict[int, str]:
     """Returns the columns that alone tell the class of all training rows, or one of the classes.
 
     Such are those of `class_codes`, a number by cohorts, a code of several values per class, and a
@@ -70,6 +75,7 @@ def telling_columns(X: Array, y: Array, classes: Sequence[str]) -> dict[int, str
         X: training rows; only tables are searched.
         y: class numbers.
         classes: the names of the classes.
+        keys: the rows' `row_keys`.
     """
     numbers, counts = np.unique_counts(y)
     if X.ndim != 2 or counts.min() < FEW or len(numbers) < 2:
@@ -79,7 +85,7 @@ def telling_columns(X: Array, y: Array, classes: Sequence[str]) -> dict[int, str
     ends, starts = (np.take_along_axis(each, order, 0) for each in (high, low))
     told = {int(c): "the class" for c in np.flatnonzero((ends[:-1] < starts[1:]).all(0))}
     # Copies of a row repeat its numbers, which are no codes. One column at a time is copied.
-    once = np.array([*{key: row for row, key in enumerate(_keys(X))}.values()])
+    once = np.unique(keys, return_index=True)[1]
     some = once[:SCREEN]
     for column in range(X.shape[1]):
         screened = _is_code(X[some, column], y[some], few=False)
@@ -102,22 +108,48 @@ def _is_code(values: Array, y: Array, few: bool) -> bool:
     return bool(repeats and same.any() and not (same & (y[1:] != y[:-1])).any())
 
 
-def repeated_rows(name: str, X_train: Array, X_test: Array) -> list[str]:
-    """Returns a line if many test rows are training rows, too, whose classes are remembered."""
-    seen = {*_keys(X_train)}
-    count = sum(key in seen for key in _keys(X_test))
-    if count < REPEATED * len(X_test):
+def other_scales(name: str, X_test: Array) -> list[str]:
+    """Returns a line on columns or channels whose test rows are not of the training rows' scale.
+
+    Args:
+        name: of the source.
+        X_test: standardized by the training rows; point clouds, which are not, are not searched.
+    """
+    if X_test.ndim not in (2, 4):
+        return []
+    sizes = np.sqrt(np.square(X_test).mean(tuple(range(X_test.ndim - 1)), dtype=np.float64))
+    columns = np.flatnonzero(sizes > FAR)
+    if not len(columns):
         return []
     return [
-        f"{name}: {count} of {len(X_test)} test rows are training rows, too, so that accuracy "
+        f"{name}: in column {columns[0]}, of {len(columns)} such, the test rows are "
+        f"{sizes[columns[0]]:.3g} deviations of the training rows from their mean; wanted one "
+        "scale, unless the test is meant to be far away: save both from one array."
+    ]
+
+
+def repeated_rows(name: str, train: Keys, test: Keys) -> list[str]:
+    """Returns a line if many test rows are training rows, too, whose classes are remembered.
+
+    Args:
+        name: of the source.
+        train: the `row_keys` of the training rows.
+        test: those of the test rows.
+    """
+    count = np.count_nonzero(np.isin(test, train))
+    if count < REPEATED * len(test):
+        return []
+    return [
+        f"{name}: {count} of {len(test)} test rows are training rows, too, so that accuracy "
         "counts what is learned by heart; take copies out before the split, unless they are rows "
         "of their own."
     ]
 
 
-def _keys(X: Array) -> Iterator[int]:
-    """Yields a number for each row, which equal rows share."""
-    return (hash((row + 0).tobytes()) for row in X)  # 0 and -0 have one form.
+def row_keys(X: Array) -> Keys:
+    """Returns a number for each row, which equal rows share."""
+    # 0 and -0 have one form.
+    return np.fromiter((hash((row + 0).tobytes()) for row in X), np.int64, len(X))
 
 
 def ordering_columns(

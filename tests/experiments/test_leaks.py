@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from experiments.data.dataset import number_labels
-from experiments.data.doubts import class_codes, ordering_columns, telling_columns
+from experiments.data.doubts import class_codes, ordering_columns, row_keys, telling_columns
 from experiments.data.images import find_images
 from experiments.data.load import load
 from experiments.errors import UserError
@@ -97,7 +97,7 @@ TELLING = {
 def test_a_column_that_tells_the_class_is_named_and_stays(kind):
     column, what = TELLING[kind]
     X = np.stack([NOISE[:, 0], column], 1)
-    found = telling_columns(X[SHUFFLE], CLASS[SHUFFLE], "abc")
+    found = telling_columns(X[SHUFFLE], CLASS[SHUFFLE], "abc", row_keys(X[SHUFFLE]))
     assert found == {1: what or "the class"}
 
 
@@ -105,7 +105,38 @@ def test_columns_that_nearly_tell_the_class_are_features():
     shares = np.where((CLASS == 1) & (np.arange(ROWS) % 9 > 0), 0.0, NOISE[:, 1])
     X = np.stack([NOISE[:, 0], 1.5 * CLASS + NOISE[:, 1], shares, np.arange(ROWS) % 7], 1)
     copies = np.tile(X, (4, 1)), np.tile(CLASS, 4)
-    assert telling_columns(X, CLASS, "abc") == telling_columns(*copies, "abc") == {}
+    for rows, labels in ((X, CLASS), copies):
+        assert telling_columns(rows, labels, "abc", row_keys(rows)) == {}
+
+
+def test_equal_rows_share_a_key_and_others_have_their_own():
+    rows = np.array([[0.0, 1.0], [-0.0, 1.0], [1.0, 0.0], [np.nan, 0.0], [np.nan, 0.0], [2.0, 1.0]])
+    keys = row_keys(rows)
+    assert len({*keys.tolist()}) == 4
+    assert keys[0] == keys[1]
+    assert keys[3] == keys[4]
+
+
+#: What is done to the test rows of noise alone, and whether a note says so.
+MOVED = {
+    "another unit in two of three columns": (lambda X: X * [1, 255, 255], "column 1, of 2 such"),
+    "a column that is not centred": (lambda X: X + np.array([0, 0, 50]), "column 2, of 1 such"),
+    "somewhat wider": (lambda X: 3 * X + 2, None),
+    "one outlier": (lambda X: X + 40 * np.eye(len(X), 3), None),
+}
+
+
+@pytest.mark.parametrize("kind", MOVED)
+@pytest.mark.parametrize("sides", [(), (4, 4)])
+def test_test_rows_of_another_scale_are_said(kind, sides, tmp_path):
+    move, words = MOVED[kind]
+    X = np.random.default_rng(0).normal(size=(ROWS, *sides, 3))
+    mask = np.arange(ROWS) % 4 == 0
+    X[mask] = move(X[mask].reshape(-1, 3)).reshape(X[mask].shape)
+    np.savez(tmp_path / "rows.npz", X=X, y=SORTED[SHUFFLE], test=mask)
+    notes = "\n".join(load(str(tmp_path / "rows.npz"), 0).notes)
+    assert ("deviations of the training rows" in notes) == (words is not None)
+    assert (words or "") in notes
 
 
 @pytest.mark.parametrize(("count", "said"), [(0, False), (1, False), (2, True), (30, True)])
@@ -236,6 +267,16 @@ def test_a_line_with_a_field_too_many_is_named(tmp_path):
     lines[110] += ",5"
     path.write_text("\n".join(lines))
     with pytest.raises(UserError, match="line 111 has 4 fields, and the first line has 3"):
+        load(str(path), 0)
+
+
+@pytest.mark.parametrize("line", [2, 3, 50, 99])
+@pytest.mark.parametrize(("fields", "separator"), [("5", ";"), ("1,2,a,", ","), ("1\t2", "\t")])
+def test_a_line_with_other_fields_is_named_wherever_it_stands(line, fields, separator, tmp_path):
+    path = Path(save(tmp_path / "rows.csv", {"x": NOISE[:, 0], "z": NOISE[:, 1]}))
+    lines = path.read_text().replace(",", separator).splitlines()
+    path.write_text("\n".join([*lines[: line - 1], fields, "  ", *lines[line - 1 :]]))
+    with pytest.raises(UserError, match=f"line {line} has {len(fields.split(separator))} fields"):
         load(str(path), 0)
 
 
