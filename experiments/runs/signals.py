@@ -1,21 +1,29 @@
 """Signals that ask a run to end: recorded at once, obeyed when the state is saved."""
 
 import contextlib
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 #: Signals from schedulers before they take a machine away, and from Ctrl-C.
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
+#: The seconds until a signal that was lost is sent again.
+AGAIN = 0.1
 
 #: What a stopped program with a store leaves.
 KEPT = "finished runs are kept, and the same command goes on from there"
 
 
-class Stopped(Exception):
+class Stopped(BaseException):
     """A run that a signal ended, after its state was saved if it has checkpoints.
+
+    Like KeyboardInterrupt it is no Exception, which code on its way may catch as an error of its
+    own.
 
     Attributes:
         status: the exit status, 128 + the signal's number.
@@ -53,6 +61,17 @@ def stopping(way_on: str, later: bool = False) -> Iterator[Callable[[], None]]:
         if not later:
             check()
 
+    def ignored(unraisable: Any) -> None:
+        """Sends the signal again, if Python ignored `Stopped`: in a destructor or a callback."""
+        if isinstance(unraisable.exc_value, Stopped):
+            again.append(threading.Timer(AGAIN, os.kill, (os.getpid(), noted[0])))
+            again[-1].daemon = True
+            again[-1].start()
+        else:
+            hook(unraisable)
+
+    again, hook = list[threading.Timer](), sys.unraisablehook
+    sys.unraisablehook = ignored
     before = {number: signal.getsignal(number) for number in SIGNALS}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:  # As in a shell's background.
@@ -60,6 +79,9 @@ def stopping(way_on: str, later: bool = False) -> Iterator[Callable[[], None]]:
     try:
         yield check
     finally:
+        for timer in again:
+            timer.cancel()
+        sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -12,13 +12,16 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from experiments.cli import main
 from experiments.config import Config, Workers
+from experiments.data.reading import reading
 from experiments.errors import UserError
+from experiments.models.sources import own_code
 from experiments.runs import spec as specs
 from experiments.runs import store as stores
 from experiments.runs.comparison import Comparison, execute
@@ -426,6 +429,52 @@ def test_a_command_that_is_asked_to_end_says_how_it_goes_on(number, monkeypatch,
     assert "with --checkpoint-dir" in capsys.readouterr().err.splitlines()[-1]
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
     assert not list((tmp_path / "out").glob(".*.claim"))
+
+
+class Dying:
+    """An object in whose destructor a signal arrives; Python ignores exceptions there."""
+
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+
+
+def in_a_destructor():
+    del [Dying()][0]
+    time.sleep(30)
+
+
+def in_a_block_that_catches_errors():
+    with contextlib.suppress(Exception):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(30)
+
+
+def in_code_of_the_users():
+    space = dict[str, Any]()
+    code = "import os, signal, time\ndef f():\n    os.kill(os.getpid(), signal.SIGTERM)\n"
+    exec(compile(code + "    time.sleep(30)", "nets.py", "exec"), space)
+    with own_code("nets.py:f"):
+        space["f"]()
+
+
+def while_a_file_is_read():
+    with reading("x.npz", "wanted another"):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(30)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [in_a_destructor, in_a_block_that_catches_errors, in_code_of_the_users, while_a_file_is_read],
+)
+def test_a_signal_is_obeyed_wherever_it_arrives(place, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("experiments.runs.comparison.fit", lambda *arguments, **options: place())
+    command = ["--dataset", save_toy(tmp_path), *TINY, "--out", str(tmp_path / "out")]
+    begun = time.monotonic()
+    assert main(["compare", "--methods", "none", "--seeds", "1", *command]) == 128 + signal.SIGTERM
+    assert time.monotonic() - begun < 25
+    assert capsys.readouterr().err.splitlines()[-1] == f"stopped by SIGTERM; {KEPT}."
 
 
 @pytest.mark.slow
