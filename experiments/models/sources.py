@@ -35,11 +35,10 @@ SYSTEM = ("/proc", "/sys", "/dev")
 
 @dataclass
 class _Uses:
-    """Files, listed folders and variables that were used while the networks of a file were made."""
+    """Files and listed folders that were used while the networks of a file were made."""
 
     files: set[Path] = field(default_factory=set)
     folders: set[Path] = field(default_factory=set)
-    variables: set[str] = field(default_factory=set)
 
 
 #: The uses, by the networks' file.
@@ -59,15 +58,20 @@ def content_of(path: str) -> bytes:
 
     These are the file, the modules that it or they import anywhere, also inside functions, and what
     the user's code imported or read inside `watched`, wherever it lies. After them come the names
-    in the folders that it listed and the environment variables that it asked for. Installed
-    packages have versions instead.
+    in the folders that it listed, and the environment variables whose names are strings in its
+    modules. Installed packages have versions instead.
+
+    Python tells of neither the rest of what a program may ask for: a file that the code only looks
+    for (``Path.exists``) counts through the listing of its folder alone, and a variable whose name
+    is put together does not count.
     """
     file = Path(path).resolve()
-    uses = _USED.get(file, _Uses())
+    uses, files = _USED.get(file, _Uses()), _files(file)
     names = [f"{folder.name}: {sorted(_names_in(folder))}" for folder in sorted(uses.folders)]
-    values = [f"{name}={os.environ.get(name)}" for name in sorted(uses.variables)]
+    strings = {text for each in files for text in _strings(each)}
+    values = [f"{name}={os.environ[name]}" for name in sorted(strings & os.environ.keys())]
     others = "\n".join([*names, *values]).encode(errors="surrogateescape")
-    return b"".join(each.read_bytes() for each in _files(file)) + others
+    return b"".join(each.read_bytes() for each in files) + others
 
 
 def _files(file: Path) -> list[Path]:
@@ -88,7 +92,7 @@ def _names_in(folder: Path) -> list[str]:
 
 @contextlib.contextmanager
 def watched(path: str) -> Iterator[None]:
-    """Notes what the code of a file imports, reads, lists and asks for inside the block."""
+    """Notes what the code of a file imports, reads and lists inside the block."""
     file, before = Path(path).resolve(), set(sys.modules)
     _listen()
     _ACTIVE.append(file)
@@ -104,7 +108,7 @@ def watched(path: str) -> Iterator[None]:
 
 @cache
 def _listen() -> None:
-    """Asks Python to report each file that is opened, and each variable; it cannot stop that."""
+    """Asks Python to report each file that is opened; it cannot stop that."""
     sys.addaudithook(
         lambda event, arguments: (
             _note(event, arguments, sys._getframe().f_back)
@@ -112,18 +116,6 @@ def _listen() -> None:
             else None
         )
     )
-    environment: Any = type(os.environ)
-    plain = environment.__getitem__
-    environment.__getitem__ = lambda self, name: plain(self, _asked(self, name, sys._getframe(1)))
-
-
-def _asked(environment: Any, name: str, frame: FrameType) -> str:
-    """Returns the name of a variable, noted if the user's code asks for it."""
-    while frame.f_back is not None and _is_library(frame.f_code.co_filename):
-        frame = frame.f_back
-    if _ACTIVE and environment is os.environ and _is_own(frame.f_code.co_filename):
-        _USED.setdefault(_ACTIVE[-1], _Uses()).variables.add(name)
-    return name
 
 
 def _read_by_user(frame: FrameType | None) -> bool:
@@ -140,15 +132,6 @@ def _read_by_user(frame: FrameType | None) -> bool:
 @cache
 def _is_ours(name: str) -> bool:
     return Path(name).is_relative_to(Path(__file__).parents[1])
-
-
-@cache
-def _is_library(name: str) -> bool:
-    """Returns True for Python's own library."""
-    library = Path(sysconfig.get_path("stdlib")).resolve()
-    place = Path(name)
-    installed = "site-packages" in place.parts
-    return name.startswith("<frozen") or (place.is_relative_to(library) and not installed)
 
 
 @cache
@@ -178,19 +161,27 @@ def _is_read(event: str, arguments: tuple[Any, ...]) -> bool:
 
 def _imported(file: Path) -> set[Path]:
     """Returns the files of the modules that a file's import statements name."""
-    if file.suffix != ".py":
-        return set()
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):  # Whoever executes it says so.
-        return set()
     names = set[str]()
-    for node in ast.walk(tree):
+    for node in _nodes(file):
         if isinstance(node, ast.Import):
             names |= {each.name for each in node.names}
         elif isinstance(node, ast.ImportFrom):
             names |= _named(file, node)
     return {found for name in names for found in _files_of(name, file.parent)}
+
+
+def _strings(file: Path) -> Iterator[str]:
+    """Yields the strings in a module, which may be names of environment variables."""
+    for node in _nodes(file):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
+            yield os.fsdecode(node.value)
+
+
+def _nodes(file: Path) -> Iterator[ast.AST]:
+    """Yields the nodes of a module's syntax tree; none for other files."""
+    if file.suffix == ".py":
+        with contextlib.suppress(SyntaxError, ValueError):  # Whoever executes it says so.
+            yield from ast.walk(ast.parse(file.read_bytes()))
 
 
 def _named(file: Path, node: ast.ImportFrom) -> set[str]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import os
 import sqlite3
 import sys
 
@@ -108,6 +109,7 @@ def test_what_the_code_reads_and_asks_for_belongs_to_it(kind, tmp_path, monkeypa
     (place / "nets.py").write_text("\n".join(lines))
     model = str(place / "nets.py")
     load_maker(f"{model}:make")
+    assert type(os.environ).__getitem__.__module__ == "os"  # Nothing of Python's is exchanged.
     usual = content_of(model)
     monkeypatch.setenv("OTHER", "1")
     assert content_of(model) == usual
