@@ -24,6 +24,8 @@ EVIDENCE = sorted((DOCS / "evidence").glob("*.md"))
 SUMMARIES = [ROOT / "README.md", DOCS / "evidence.md", DOCS / "guides" / "which.md"]
 #: The row of each figure of a summary.
 QUOTED = Path(__file__).parent / "quoted.csv"
+#: The row of each figure of a benchmark.
+BENCHMARKED = Path(__file__).parent / "benchmarked.csv"
 #: The folders of the results of `examples/`.
 EXAMPLES = {"networks", "resnet18", "segmentation"}
 QUANTITIES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy", "step_ms")
@@ -106,20 +108,6 @@ def of_examples() -> list[Statistic]:
     """Returns the statistics of the accuracies of networks in examples/."""
     groups = {name: v for name, v in accuracies().items() if name[0].split("/")[0] in EXAMPLES}
     return [Statistic("", "", float(np.mean(v)), float(np.std(v, ddof=1))) for v in groups.values()]
-
-
-def benchmarked() -> tuple[set[tuple[float, ...]], set[float]]:
-    """Returns ratios of time with their quartiles, and ratios of bytes to the first method's."""
-    times, traffic = set(), set()
-    for path in (RESULTS / "bench").glob("*.csv"):
-        table = rows(path)
-        for row in table:
-            for kind in ("ratio", "speedup"):
-                if kind in row:
-                    times.add(tuple(float(row[f"{kind}{end}"]) for end in ("", "_low", "_high")))
-            if "gbytes" in row:
-                traffic.add(float(row["gbytes"]) / float(table[0]["gbytes"]))
-    return times, traffic
 
 
 def shown(text: str, value: float, rounded: float = 0.0) -> bool:
@@ -225,36 +213,81 @@ def test_each_figure_of_a_summary_is_that_of_its_row(page: Path) -> None:
         assert shown(match[2], float(np.std(values, ddof=1))), (match[0], row)
 
 
-def columns(text: str, beginning: str) -> list[str]:
-    """Returns the cells below every heading with that beginning, in all tables."""
-    cells = []
-    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
-        head, _, *body = [[cell.strip() for cell in row.split("|")] for row in table.splitlines()]
-        places = [n for n, name in enumerate(head) if name.startswith(beginning)]
-        cells += [row[n] for row in body for n in places]
-    return cells
+class Cost(NamedTuple):
+    """A figure of a benchmark in a page.
+
+    Attributes:
+        place: the row and the heading of its cell, or the five words before it.
+        texts: the ratio and its quartiles, or the bytes alone.
+    """
+
+    place: str
+    texts: tuple[str, ...]
 
 
-@pytest.mark.parametrize(("page", "least"), [("evidence.md", 3), ("evidence/costs.md", 80)])
-def test_costs_of_the_benchmarks(page: str, least: int) -> None:
-    times, _ = benchmarked()
-    quoted = re.findall(rf"{NUMBER} \[{NUMBER}, {NUMBER}\]", (DOCS / page).read_text())
-    assert len(quoted) >= least
-    for texts in quoted:
-        assert any(all(map(shown, texts, values)) for values in times), texts
+def costs(text: str) -> list[Cost]:
+    """Returns the figures of benchmarks in a page, in their order."""
+    found = []
+
+    def search(text: str, beginning: str = "") -> None:
+        for match in re.finditer(rf"{NUMBER} \[{NUMBER}, {NUMBER}\]", text):
+            before = " ".join(text[: match.start()].split()[-5:])
+            found.append(Cost(before or beginning, match.groups()))
+
+    for block in re.split(r"((?:^\|.*\n)+)", text, flags=re.MULTILINE):
+        for row, heading, cell in cells(block):
+            search(cell, f"{row} | {heading}")
+            if heading.startswith("bytes") and re.fullmatch(NUMBER, cell):
+                found.append(Cost(f"{row} | {heading}", (cell,)))
+        if not cells(block):
+            search(" ".join(block.split()))
+    return found
 
 
-def test_bytes_of_the_benchmarks() -> None:
-    text = (DOCS / "evidence" / "costs.md").read_text()
-    _, traffic = benchmarked()
-    update = {float(row["bytes_per_weight"]) for row in rows(RESULTS / "bench" / "update.csv")}
-    per_weight = columns(text, "bytes per weight")
-    assert len(per_weight) == 10
-    assert all(any(shown(cell, value) for value in update) for cell in per_weight)
-    ratios = [cell for cell in columns(text, "bytes") if "." in cell]
-    assert len(ratios) > 10
-    for ratio in ratios:
-        assert any(shown(ratio, value) for value in traffic), ratio
+def measured(file: str, row: str, column: str) -> list[float]:
+    """Returns a ratio with its quartiles, bytes per weight, or bytes over the first row's."""
+    table, parts = rows(RESULTS / "bench" / f"{file}.csv"), row.split(" | ")
+    (found,) = [each for each in table if [*each.values()][: len(parts)] == parts]
+    if column == "gbytes":
+        return [float(found[column]) / float(table[0][column])]
+    ends = ("", "_low", "_high") if f"{column}_low" in found else ("",)
+    return [float(found[f"{column}{end}"]) for end in ends]
+
+
+def wrong_costs(text: str, listed: list[dict[str, str]]) -> list[Cost]:
+    """Returns the figures that are not those of their rows."""
+    wrong = []
+    for cost, row in zip(costs(text), listed, strict=True):
+        values = measured(row["file"], row["row"], row["column"])
+        fits = all(shown(*each) for each in zip(cost.texts, values, strict=True))
+        wrong += [] if fits and cost.place == row["place"] else [cost]
+    return wrong
+
+
+COSTS = (DOCS / "evidence.md", DOCS / "evidence" / "costs.md")
+
+
+@pytest.mark.parametrize("page", COSTS, ids=lambda page: page.stem)
+def test_each_cost_in_a_page_is_that_of_its_row(page: Path) -> None:
+    """`benchmarked.csv` names the row of each figure of a benchmark, in the order of the page."""
+    listed = [row for row in rows(BENCHMARKED) if ROOT / row["page"] == page]
+    assert listed
+    assert wrong_costs(page.read_text(), listed) == []
+
+
+def test_a_cost_of_another_row_is_found() -> None:
+    """Each is one of some benchmark, only not of this one."""
+    page = COSTS[1]
+    text = page.read_text()
+    listed = [row for row in rows(BENCHMARKED) if ROOT / row["page"] == page]
+    for figure, taken in (
+        ("| lcw | 0.98 [0.96, 1.00] | 1.02 |", "| lcw | 0.98 [0.96, 1.00] | 1.15 |"),
+        ("| sn | 1.03 [1.00, 1.05] |", "| sn | 1.00 [0.98, 1.01] |"),
+        ("gave `cwo` 1.14 [1.11, 1.17]", "gave `cwo` 1.14 [1.09, 1.18]"),
+        ("| Nero | 4.5 [4.0, 5.7] | 50 |", "| Nero | 4.5 [4.0, 5.7] | 57 |"),
+    ):
+        assert text.count(figure) == 1
+        assert wrong_costs(text.replace(figure, taken), listed)
 
 
 def test_figures_of_the_compilers() -> None:
