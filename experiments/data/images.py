@@ -149,7 +149,8 @@ def find_images(path: Path) -> Images:
 
 
 def _some(names: Sequence[object]) -> str:
-    return ", ".join(map(str, names[:SHOWN])) + ", ..." * (len(names) > SHOWN)
+    shown = [text if text.isprintable() else repr(text) for text in map(str, names[:SHOWN])]
+    return ", ".join(shown) + ", ..." * (len(names) > SHOWN)
 
 
 def _counted(pictures: Pictures, examples: Sequence[str]) -> str:

@@ -414,6 +414,13 @@ def test_the_classes_are_said(tmp_path):
     assert "set: 4 pictures in 2 classes: images, masks" in find_images(place).notes
 
 
+@pytest.mark.parametrize("name", ["c\nd", "\x1b[31mred", "caf\udce9"])
+def test_a_name_in_a_note_is_one_that_a_terminal_shows(name, tmp_path):
+    (note,) = find_images(folder(tmp_path, {**FOUR, f"{name}/0.png": png()})).notes
+    assert repr(name) in note
+    assert note.isprintable()
+
+
 def test_a_class_of_links_to_nothing_is_said(tmp_path):
     place = folder(tmp_path, FOUR)
     (place / "c").mkdir()
