@@ -18,7 +18,7 @@ from experiments.data.reading import reading
 from experiments.errors import UserError, unknown
 from experiments.models.libraries import Wrapped, as_module
 from experiments.models.norms import group_norm
-from experiments.models.sources import own_code
+from experiments.models.sources import own_code, place_of
 
 WANTED = (
     "wanted FILE.py:NAME, a function (rngs, shape, classes) that returns a flax.nnx.Module, a "
@@ -179,7 +179,15 @@ def _made(model: str, x: Any, classes: int, rngs: nnx.Rngs, batch_norm: bool) ->
     """Returns the network of the user's function, one of another library as a module."""
     maker = load_maker(model)
     keeps = {FLAG: batch_norm} if FLAG in inspect.signature(maker).parameters else {}
-    network = maker(rngs, x.shape[1:], classes, **keeps)
+    try:
+        network = maker(rngs, x.shape[1:], classes, **keeps)
+    except Exception as error:
+        if place_of(error.__traceback__, Path(model.rpartition(":")[0])):
+            raise
+        # It comes from an installed package, of which the file imports the name.
+        raise UserError(
+            f"{model}(rngs, shape, classes) raised {type(error).__name__}: {error}; {WANTED}."
+        ) from error
     module = network if isinstance(network, nnx.Module) else as_module(model, network, x, rngs)
     if module is None:
         raise UserError(f"{model} returned a {type(network).__name__}; {WANTED}.")

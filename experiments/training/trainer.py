@@ -196,19 +196,29 @@ def keeps_batch_normalization() -> Iterator[None]:
 
 
 @contextmanager
+def needs_kernels(method: Method, context: Context | None) -> Iterator[None]:
+    """Turns an error on a network without a kernel that the method may change into a user's."""
+    try:
+        yield
+    except ValueError as error:
+        if context is None or _has_kernels(context.layout, context.functional.params):
+            raise
+        raise UserError(
+            f"{method.name} does not fit this network: its only kernel is the classifier's, "
+            "which methods leave free; wanted hidden layers, or --constrain-head, which "
+            "constrains the classifier, too."
+        ) from error
+
+
+@contextmanager
 def library_refusals(method: Method, context: Context | None = None) -> Iterator[None]:
     """Turns the library's errors into a user's; they name the parameter and the reason."""
     try:
-        with keeps_batch_normalization():
+        with keeps_batch_normalization(), needs_kernels(method, context):
             yield
+    except UserError:
+        raise
     except ValueError as error:
-        params = None if context is None else context.functional.params
-        if context is not None and not _has_kernels(context.layout, params):
-            raise UserError(
-                f"{method.name} does not fit this network: its only kernel is the classifier's, "
-                "which methods leave free; wanted hidden layers, or --constrain-head, which "
-                "constrains the classifier, too."
-            ) from error
         raise UserError(f"{method.name} does not fit this network: {error}") from error
 
 
@@ -305,7 +315,7 @@ def make_init(
         init_key, _, noise_key, _ = run_keys(seed)
         functional = functionalize(network(init_key))
         own = context._replace(functional=functional)
-        with keeps_batch_normalization():
+        with keeps_batch_normalization(), needs_kernels(method, own):
             raw = method.parameters(functional.params, own, X)
         noise_seed = jax.random.bits(noise_key, (), jnp.uint32)
         state = TrainState(

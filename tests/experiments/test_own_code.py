@@ -400,13 +400,17 @@ def test_the_whole_trace_is_shown_on_request(tmp_path, capsys):
             "none",
             "without __call__; wanted",
         ),
-        (
-            "class make(nnx.Module):\n    def __init__(self, rngs, shape, classes):\n"
-            "        self.only = nnx.Linear(shape[-1], classes, rngs=rngs)\n"
-            "    def __call__(self, x):\n        return self.only(x)",
-            "cwo",
-            "--constrain-head",
-        ),
+        *[
+            (
+                "class make(nnx.Module):\n    def __init__(self, rngs, shape, classes):\n"
+                "        self.only = nnx.Linear(shape[-1], classes, rngs=rngs)\n"
+                "    def __call__(self, x):\n        return self.only(x)",
+                method,
+                "--constrain-head",
+            )
+            for method in ("cwo", "wn", "lcw", "normalizer-free")
+        ],
+        ("from pathlib import Path as make", "none", r"raised TypeError: .*wanted FILE\.py:NAME"),
     ],
 )
 def test_a_network_that_cannot_be_trained_says_why(code, method, words, tmp_path):
