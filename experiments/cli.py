@@ -53,8 +53,8 @@ SIGPIPE = 13
 #: Errors of full storage: the disk or the user's quota is full, or the file too large.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-#: Errors of rights, of files and folders to read and to write.
-DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+#: Errors of rights and names, of files and folders to read and to write.
+DENIED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
 
 #: The benchmark with its own flags.
 COMPILED = ["bench", "compiled"]
@@ -140,8 +140,8 @@ def _denied() -> Iterator[None]:
         if error.errno not in DENIED:
             raise
         raise UserError(
-            f"the system refuses {error.filename or 'a file'}: {error.strerror}; wanted one that "
-            "this user may use: change its rights, or give another."
+            f"the system refuses {str(error.filename or 'a file')[:200]}: {error.strerror}; wanted "
+            "one that this user may use: change its rights, or give another."
         ) from error
 
 

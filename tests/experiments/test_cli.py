@@ -292,3 +292,23 @@ def test_an_unset_variable_is_no_folder(arguments, tmp_path, monkeypatch, capsys
     assert "is ''" in said or "is ' '" in said
     assert said.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["report", "--folder", "NAME"],
+        ["report", "--items", "--folder", "NAME"],
+        ["runs", "NAME"],
+        ["paper", "bn/fig1a", "--preset", "smoke", "--data-dir", "NAME"],
+        ["compare", "--model", "NAME:f"],
+        ["compare", "--dataset", "NAME"],
+        ["compare", "--out", "NAME"],
+    ],
+)
+@pytest.mark.parametrize("name", [300 * "x", "loop.py"])
+def test_a_name_that_the_system_refuses_is_one_line(name, arguments, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    assert main([each.replace("NAME", name) for each in arguments]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
