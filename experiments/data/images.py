@@ -31,6 +31,9 @@ GRAY = ("1", "L", "LA")
 #: The byte of a PNG file and the tag of a TIFF file with the bits per channel.
 PNG_DEPTH, BITS_PER_SAMPLE = 24, 258
 
+#: The alpha of a pixel that hides what is behind it.
+OPAQUE = 255
+
 #: The folders of training pictures; SVHN has two.
 TRAINS = ("train", "extra")
 #: The folders of test pictures, of which the first that has some is read.
@@ -88,7 +91,13 @@ def load_images(path: Path, seed: int, resize: int | None = None) -> Dataset:
     """
     train, test, classes, notes = images = find_images(path)
     pictures = {**train, **(test or {})}
-    X, y = _pixels(path.name, pictures, resize), images.labels(pictures)
+    (X, transparent), y = _pixels(path.name, pictures, resize), images.labels(pictures)
+    if transparent:
+        notes = [
+            *notes,
+            f"{path.name}: the transparency of {len(transparent)} pictures is not read "
+            f"({_some(transparent)}); lay them on a background if it shows what they are of.",
+        ]
     held_out = np.arange(len(X)) >= len(train) if test else None
     return make_dataset(path.name, (X, y), held_out, seed, classes, notes)
 
@@ -270,13 +279,21 @@ def read_picture(name: object, file: Content) -> Image.Image:
 
 def _pixels(
     name: str, pictures: Pictures, resize: int | None
-) -> UInt8[np.ndarray, "rows height width channels"]:
-    """The pixels of all pictures; gray ones beside coloured ones get three channels."""
+) -> tuple[UInt8[np.ndarray, "rows height width channels"], list[PurePosixPath]]:
+    """The pixels of all pictures, and the pictures that are transparent somewhere.
+
+    Gray ones beside coloured ones get three channels.
+    """
     pixels: dict[PurePosixPath, np.ndarray] = {}
+    transparent = []
     size, free = 0, free_memory()
     for place, content in pictures.items():
         image = read_picture(place, content)
-        image = image.convert("L" if image.mode in GRAY else "RGB")
+        mode = "L" if image.mode in GRAY else "RGB"
+        if image.has_transparency_data:
+            image = image.convert("RGBA")
+            transparent += [place] if np.asarray(image)[..., 3].min() < OPAQUE else []
+        image = image.convert(mode)
         if resize is not None:
             image = ImageOps.fit(image, (resize, resize), Image.Resampling.BILINEAR)
         pixels[place] = np.atleast_3d(np.asarray(image))
@@ -290,6 +307,5 @@ def _pixels(
             f"{min(first)} makes squares, or resize them yourself."
         )
     channels = max(each.shape[2] for each in pixels.values())
-    return np.concatenate(
-        [np.broadcast_to(each, (1, *each.shape[:2], channels)) for each in pixels.values()]
-    )
+    rows = [np.broadcast_to(each, (1, *each.shape[:2], channels)) for each in pixels.values()]
+    return np.concatenate(rows), transparent

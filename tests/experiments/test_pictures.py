@@ -220,6 +220,23 @@ def test_gray_beside_colour_has_three_channels(tmp_path):
     ).sum() == 3
 
 
+def test_transparency_is_said_where_there_is_some(tmp_path):
+    """The colours behind it are whatever the program left there, as in icons."""
+    coloured(tmp_path)
+    usual = load(str(tmp_path), 0)
+    for number, (colour, alpha) in enumerate((("RGBA", 255), ("RGBA", 9), ("P", 9))):
+        file = tmp_path / "red" / f"{number}.png"
+        image = Image.open(file).convert("RGBA")
+        image.putalpha(alpha)
+        image.convert(colour).save(file)
+    data = load(str(tmp_path), 0)
+    notes = "\n".join(data.notes)
+    assert "the transparency of 2 pictures is not read (red/1.png, red/2.png)" in notes
+    assert "the transparency of" not in "\n".join(usual.notes)
+    for one, other in zip(data[:4], usual[:4], strict=True):
+        np.testing.assert_allclose(one, other, atol=0.2)  # A palette has fewer colours.
+
+
 def test_resize_makes_squares_of_the_middle(tmp_path):
     """The four middle columns of 12 x 4 pixels are left."""
     for number, name in enumerate("ab"):
