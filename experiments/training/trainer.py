@@ -388,13 +388,13 @@ def check_rows_apart(trainers: Sequence[Trainer], dataset: Dataset) -> None:
     They would be other logits in another batch. One row is evaluated beside two others, once per
     structure of the parameters: with batch normalization and without.
     """
-    networks = [trainer.context.functional for trainer in trainers]
+    networks, rows = [trainer.context.functional for trainer in trainers], len(dataset.X_train)
     distinct = {jax.tree.structure((each.params, each.state)): each for each in networks}
     for network in distinct.values():
         values = jax.tree.map(_any_value, (network.params, network.state))
         logits = jax.jit(partial(network.apply, train=False))
         one, other = (
-            np.asarray(logits(*values, dataset.X_train[[0, row]])[0][0], np.float32)
+            np.asarray(logits(*values, dataset.X_train[[0, row % rows]])[0][0], np.float32)
             for row in (1, 2)
         )
         if not np.allclose(one, other, rtol=1e-3, atol=1e-5 * np.abs(one).max(), equal_nan=True):
