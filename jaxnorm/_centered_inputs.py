@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._axes import per_unit, unit_shape
 from jaxnorm._checks import FRACTION, check_number, check_optimizer
+from jaxnorm._decoupled_scales import DecoupledScalesState, covectors, renewed_slopes
 from jaxnorm._input_means import measured, pairs_of
 from jaxnorm._layout import Layout
 from jaxnorm._numerics import wide_dtype
@@ -202,9 +203,10 @@ def refresh_input_means(
 
         means = map_entries(average, x.means)
         change = jax.tree.map(jnp.subtract, means, x.means)
-        return CenteredInputsState(means, _carried(x.inner_state, change, pairs))
+        return CenteredInputsState(means, _carried(x.inner_state, change, params, pairs))
 
-    return jax.tree.map(refreshed, opt_state, is_leaf=_is_state)
+    moved = jax.tree.map(refreshed, opt_state, is_leaf=_is_state)
+    return renewed_slopes(moved, apply, params, inputs, decay, pairs, free, axis_name)
 
 
 def _decay_of(inputs: tuple[Any, ...], axis_name: Hashable | None) -> float:
@@ -234,23 +236,29 @@ def _is_state(x: Any) -> bool:
 _MOMENTA = ("trace", "mu", "acc_grads")
 
 
-def _carried(state: Any, change: PyTree, pairs: Pairs) -> Any:
+def _carried(state: Any, change: PyTree, params: PyTree, pairs: Pairs) -> Any:
     """Returns an optimizer's state with its averages of gradients in the new coordinates."""
 
     def has_momentum(x: Any) -> bool:
         return isinstance(x, tuple) and any(name in getattr(x, "_fields", ()) for name in _MOMENTA)
 
+    def is_leaf(x: Any) -> bool:
+        return has_momentum(x) or isinstance(x, DecoupledScalesState)
+
     def carried(x: Any) -> Any:
+        if isinstance(x, DecoupledScalesState):
+            inside = covectors(change, x, params, pairs)
+            return x._replace(inner_state=_carried(x.inner_state, inside, params, pairs))
         if not has_momentum(x):
             return x
         fields = {name: getattr(x, name) for name in _MOMENTA if hasattr(x, name)}
         moved = {name: _covector(m, change, pairs) for name, m in fields.items() if m is not None}
         inner = getattr(x, "inner_opt_state", None)
         if inner is not None:
-            moved["inner_opt_state"] = _carried(inner, change, pairs)
+            moved["inner_opt_state"] = _carried(inner, change, params, pairs)
         return x._replace(**moved)
 
-    return jax.tree.map(carried, state, is_leaf=has_momentum)
+    return jax.tree.map(carried, state, is_leaf=is_leaf)
 
 
 def _entries(tree: PyTree) -> list[tuple[Path, Any]]:

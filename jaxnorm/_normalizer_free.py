@@ -13,6 +13,7 @@ from jaxnorm._branches import residual_factors, scale_branches
 from jaxnorm._centered_inputs import centered_inputs
 from jaxnorm._checks import check_optimizer, warn
 from jaxnorm._data_dependent_init import data_dependent_init
+from jaxnorm._decoupled_scales import decoupled_scales
 from jaxnorm._layout import Layout, layout_by
 from jaxnorm._numerics import promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
@@ -34,6 +35,7 @@ def normalizer_free(
     fitted: bool = True,
     quiet: bool = True,
     centered: bool = True,
+    decoupled: bool = False,
 ) -> tuple[PyTree, optax.GradientTransformation]:
     """Initial parameters and optimizer of a network from which batch normalization was taken out.
 
@@ -78,6 +80,11 @@ def normalizer_free(
         fitted: if False, hidden units keep their random start (zero-sum, with quiet branches).
         quiet: if False, branches are not made quiet.
         centered: if False, gradients see the inputs as they are.
+        decoupled: if True, the optimizer also sees scale and direction of each fitted unit apart,
+            as under batch normalization with weights of norm 1: steps that turn the weights keep
+            the variance to first order, and the rate no longer depends on the size of a layer's
+            inputs. For depthwise and gated networks; `refresh_input_means` every ten updates or
+            so. Rates differ from those without it: tune them.
 
     Returns:
         ``(raw, tx)``: plain parameters for ``apply``, and the optimizer for them. Train as ever:
@@ -132,8 +139,13 @@ def normalizer_free(
         raw = scale_branches(raw, factors)
     _check_finite(raw)
     if some:
-        last = zero_sum_projection(constrained)
-        optimizer = optax.chain(centered_gradient(constrained), optimizer, last)
+        optimizer = optax.chain(centered_gradient(constrained), optimizer)
+    scaled = roles.fitted & roles.biases.keys()
+    if decoupled and scaled:
+        layout = _layout_of(roles, scaled)
+        optimizer = decoupled_scales(optimizer, apply, raw, *inputs, layout=layout, free=free)
+    if some:
+        optimizer = optax.chain(optimizer, zero_sum_projection(constrained))
     if centered and roles.biases:
         layout = _layout_of(roles, {*roles.biases})
         optimizer = centered_inputs(optimizer, apply, raw, *inputs, layout=layout, free=free)

@@ -21,6 +21,7 @@ PARTS = {
     "call - unit start": {"fitted": False},
     "call - centered inputs": {"centered": False},
     "call - quiet branches": {"quiet": False},
+    "call + decoupled scales": {"decoupled": True},
 }
 
 METHODS = ("bn", "bn quiet", "gn", "agc", "mimicnorm", "recipe", *PARTS)

@@ -1,0 +1,252 @@
+"""Optimizers in coordinates in which the scale of each unit is apart from its direction."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PyTree
+
+from jaxnorm._input_means import pairs_of
+from jaxnorm._layout import Layout
+from jaxnorm._node import Axes
+from jaxnorm._numerics import nonzero, promote, wide_dtype
+from jaxnorm._paths import Path, is_absent, map_entries, named_entries
+from jaxnorm._trace.interpret import Apply, Collected, Layer, Turns, compiled, trace
+from jaxnorm._trace.kernels import BiasedKernel
+
+Values = Float[Array, "..."]
+#: Values by the path of a kernel.
+ByPath = dict[Path, Values]
+
+
+class DecoupledScalesState(NamedTuple):
+    """State of `decoupled_scales`.
+
+    Attributes:
+        slopes: the parameters' structure with S of each kernel, of its shape, in float32 or wider:
+            the derivative of half the variance of a unit's pre-activations by its weights, which is
+            their covariance with its inputs; MaskedNode elsewhere.
+        sizes: the same with the norm of each unit when the optimizer was made, its fan-in axes as
+            axes of size 1.
+        inner_state: the state of the wrapped optimizer.
+    """
+
+    slopes: PyTree
+    sizes: PyTree
+    inner_state: Any
+
+
+def decoupled_scales(
+    optimizer: optax.GradientTransformation,
+    apply: Apply,
+    params: PyTree,
+    *inputs: Any,
+    layout: Layout | None = None,
+    free: Sequence[str] = (),
+) -> optax.GradientTransformationExtraArgs:
+    """Wraps an optimizer: its steps change a unit's variance by its scale alone.
+
+    With S = cov(x, w'x), the slope of half a unit's variance by its weights w, and k the norm of
+    the unit at the start, the optimizer sees v = w / k and
+
+        g_v = k (g + (w'g) d),    u_w = k (u_v + (d'u_v) w),    d = w / ||w||^2 - S / (w'S).
+
+    The steps that are orthogonal to w keep the variance of the pre-activations to first order
+    (S'u_w = 0), those along w scale it, and w is measured by the size that it starts with. So the
+    first step of gradient descent is that of batch normalization with scale 1 and weights of norm
+    1, together with `centered_inputs` (which brings the means): the statistics are constants
+    between two refreshes, and the forward pass does not change.
+
+    Args:
+        optimizer: any optax transformation. It clips and decays v.
+        apply: ``apply(params, *inputs)``.
+        params: plain parameters with the start fitted: units of norm 0 are measured by 1.
+        *inputs: a minibatch, on which the first S are measured, and the other arguments.
+        layout: the kernels, if they have a bias of their own; None for all.
+        free: as in `centered_inputs`.
+
+    Returns:
+        A transformation that needs ``params``. `refresh_input_means` renews S, too.
+
+    Under jit, pmap and shard_map with replicated parameters every device does the same, with no
+    collective. A step costs three passes over each kernel's update.
+
+    Source: the gradient of batch normalization (Ioffe and Szegedy 2015, section 3) by a layer's
+    weights, with fixed statistics; scale and direction are those of Salimans and Kingma 2016.
+    """
+    pairs = pairs_of(apply, params, inputs, layout, free)
+    first = compiled(lambda p, *x: measured_slopes(apply, p, x, pairs, free), params, inputs)
+    sizes = {
+        path: nonzero(norm := _norm(promote(w), pairs[path].fan_in), norm == 0)
+        for path, w in named_entries(params)
+        if path in pairs
+    }
+    inner = optax.with_extra_args_support(optimizer)
+
+    def of(values: ByPath, tree: PyTree) -> PyTree:
+        present = {path for path, x in named_entries(tree) if not is_absent(x)} & values.keys()
+        return map_entries(
+            lambda path, _: values[path] if path in present else optax.MaskedNode(), tree
+        )
+
+    def init(params: PyTree) -> DecoupledScalesState:
+        slopes, norms = of(first, params), of(sizes, params)
+        return DecoupledScalesState(slopes, norms, inner.init(_relative(params, norms)))
+
+    def update(
+        updates: PyTree, state: DecoupledScalesState, params: PyTree | None = None, **extra: Any
+    ) -> tuple[PyTree, DecoupledScalesState]:
+        if params is None:
+            raise ValueError("pass the parameters: tx.update(gradients, state, params).")
+        gradients = covectors(updates, state, params, pairs)
+        steps, inner_state = inner.update(
+            gradients, state.inner_state, _relative(params, state.sizes), **extra
+        )
+        return _vectors(steps, state, params, pairs), state._replace(inner_state=inner_state)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def renewed_slopes(
+    opt_state: PyTree,
+    apply: Apply,
+    params: PyTree,
+    inputs: tuple[Any, ...],
+    decay: float | Float[Array, ""],
+    pairs: dict[Path, BiasedKernel],
+    free: Sequence[str],
+    axis_name: Hashable | None = None,
+) -> PyTree:
+    """Returns a state whose S moved towards those of a minibatch; the momentum stays."""
+    states = [x for x in jax.tree.leaves(opt_state, is_leaf=_is_state) if _is_state(x)]
+    if not states:
+        return opt_state
+    kept = {path for x in states for path, s in named_entries(x.slopes) if not is_absent(s)}
+    pairs = {path: pair for path, pair in pairs.items() if path in kept}
+    values = measured_slopes(apply, params, inputs, pairs, free, axis_name)
+
+    def renewed(x: Any) -> Any:
+        if not _is_state(x):
+            return x
+
+        def average(path: Path, old: Any) -> Any:
+            return old if is_absent(old) else decay * old + (1 - decay) * values[path]
+
+        return x._replace(slopes=map_entries(average, x.slopes))
+
+    return jax.tree.map(renewed, opt_state, is_leaf=_is_state)
+
+
+def _is_state(x: Any) -> bool:
+    return isinstance(x, DecoupledScalesState)
+
+
+def measured_slopes(
+    apply: Apply,
+    params: PyTree,
+    inputs: tuple[Any, ...],
+    pairs: dict[Path, BiasedKernel],
+    free: Sequence[str],
+    axis_name: Hashable | None = None,
+) -> ByPath:
+    """Returns S of these kernels by path: gradients of half the variances of their products."""
+    kernels = {path: x for path, x in named_entries(params) if path in pairs}
+
+    def total(kernels: ByPath) -> Values:
+        replaced = map_entries(lambda path, x: kernels.get(path, x), params)
+        variances: Collected = trace(apply, replaced, inputs, kernels, free).run(replace)[1]
+        return sum(variances.values(), jnp.zeros(()))
+
+    def replace(
+        layer: Layer, operands: list[Any], result: Any, collected: Collected, turns: Turns
+    ) -> tuple[Any, Collected]:
+        product, path = layer.product, layer.product.form.path
+        if product.biased:
+            return result, collected
+        half = _half_variances(promote(result), product.use.unit_axes, axis_name)
+        total = collected.get(path, jnp.zeros((), half.dtype)) + half
+        return jax.lax.stop_gradient(result), collected | {path: total}
+
+    gradients = jax.grad(total)({path: promote(x) for path, x in kernels.items()})
+    slopes = {path: gradients[path] / pair.uses for path, pair in pairs.items()}
+    return slopes if axis_name is None else jax.lax.pmean(slopes, axis_name)
+
+
+def _half_variances(z: Values, unit_axes: Axes, axis_name: Hashable | None) -> Values:
+    """Returns the sum over units of half their variances, over rows and positions."""
+    positions = [axis for axis in range(z.ndim) if axis not in unit_axes]
+    mean = jax.lax.stop_gradient(z.mean(positions, keepdims=True))
+    if axis_name is not None:
+        mean = jax.lax.pmean(mean, axis_name)
+    return jnp.square(z - mean).mean(positions).sum() / 2
+
+
+def covectors(
+    gradients: PyTree, state: DecoupledScalesState, params: PyTree, pairs: dict[Path, BiasedKernel]
+) -> PyTree:
+    """Returns gradients by v: k (g + (w'g) d)."""
+
+    def edited(g: Values, w: Values, slope: Values, size: Values, axes: Axes) -> Values:
+        along = (w * g).sum(axes, keepdims=True)
+        return size * (g + along * _shear(w, slope, axes))
+
+    return _edited(edited, gradients, state, params, pairs)
+
+
+def _vectors(
+    steps: PyTree, state: DecoupledScalesState, params: PyTree, pairs: dict[Path, BiasedKernel]
+) -> PyTree:
+    """Returns steps of w: k (u + (d'u) w)."""
+
+    def edited(u: Values, w: Values, slope: Values, size: Values, axes: Axes) -> Values:
+        along = (_shear(w, slope, axes) * u).sum(axes, keepdims=True)
+        return size * (u + along * w)
+
+    return _edited(edited, steps, state, params, pairs)
+
+
+def _edited(
+    edit: Any,
+    tree: PyTree,
+    state: DecoupledScalesState,
+    params: PyTree,
+    pairs: dict[Path, BiasedKernel],
+) -> PyTree:
+    weights, slopes, sizes = (
+        dict(named_entries(each)) for each in (params, state.slopes, state.sizes)
+    )
+
+    def edited(path: Path, x: Any) -> Any:
+        if path not in slopes or is_absent(slopes[path]) or is_absent(x):
+            return x
+        wide = wide_dtype(x.dtype, weights[path].dtype)
+        several = [each[path].astype(wide) for each in (weights, slopes, sizes)]
+        return edit(x.astype(wide), *several, pairs[path].fan_in).astype(x.dtype)
+
+    return map_entries(edited, tree)
+
+
+def _shear(w: Values, slope: Values, axes: Axes) -> Values:
+    """Returns d = w / ||w||^2 - S / (w'S); 0 for units without weights or variance."""
+    square, variance = ((w * x).sum(axes, keepdims=True) for x in (w, slope))
+    is_flat = (square <= 0) | (variance <= 0)
+    difference = w / nonzero(square, is_flat) - slope / nonzero(variance, is_flat)
+    return jnp.where(is_flat, 0, difference)
+
+
+def _relative(params: PyTree, sizes: PyTree) -> PyTree:
+    """Returns parameters with v = w / k in the place of w."""
+    norms = dict(named_entries(sizes))
+
+    def edited(path: Path, w: Any) -> Any:
+        if path not in norms or is_absent(norms[path]) or is_absent(w):
+            return w
+        return (promote(w) / norms[path]).astype(w.dtype)
+
+    return map_entries(edited, params)
+
+
+def _norm(w: Values, axes: Axes) -> Values:
+    return jnp.sqrt(jnp.square(w).sum(axes, keepdims=True))

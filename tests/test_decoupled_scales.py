@@ -1,0 +1,180 @@
+"""Decoupled scales: the first step of a layer is that of batch normalization."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from jaxnorm import centered_inputs, normalizer_free, refresh_input_means
+from jaxnorm._decoupled_scales import decoupled_scales, measured_slopes
+from jaxnorm._input_means import pairs_of
+from tests.devices import mesh
+from tests.draws import draw
+from tests.trees import assert_close
+
+X = 0.7 + draw(0, 24, 5, 5, 4)
+LABELS = jnp.arange(24) % 5
+#: Layers before a head: groups of the convolution, or None for a dense layer.
+LAYERS = {"conv": 1, "depthwise": 4, "dense": None}
+
+
+@pytest.fixture(autouse=True)
+def _promotion() -> Iterator[None]:
+    """Optax's own counters want the standard rules."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def product(name: str, w: Any, x: Any) -> Any:
+    if LAYERS[name] is None:
+        return x @ w
+    return jax.lax.conv_general_dilated(
+        x,
+        w,
+        (1, 1),
+        "SAME",
+        feature_group_count=LAYERS[name],
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    )
+
+
+def started(name: str) -> Any:
+    """Parameters whose hidden units have mean 0 and variance 1."""
+    w = draw(1, *{"conv": (3, 3, 4, 6), "depthwise": (3, 3, 1, 8), "dense": (4, 6)}[name])
+    z = product(name, w, X)
+    w = w / z.std((0, 1, 2))
+    head = {"w": draw(2, w.shape[-1], 5), "b": jnp.zeros(5)}
+    return {"w": w, "b": -product(name, w, X).mean((0, 1, 2)), "head": head}
+
+
+def logits(head: Any, z: Any) -> Any:
+    return jax.nn.softplus(z).mean((1, 2)) @ head["w"] + head["b"].reshape(1, -1)
+
+
+def loss(head: Any, z: Any) -> Any:
+    return optax.softmax_cross_entropy_with_integer_labels(logits(head, z), LABELS).mean()
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_first_step_is_that_of_batch_normalization(name: str) -> None:
+    """Pre-activations move as if the layer had weights of norm 1 and batch normalization."""
+    params = started(name)
+    plain = lambda p: product(name, p["w"], X) + p["b"].reshape(1, 1, 1, -1)  # noqa: E731
+    apply = lambda p, x: logits(  # noqa: E731
+        p["head"], product(name, p["w"], x) + p["b"].reshape(1, 1, 1, -1)
+    )
+    tx = decoupled_scales(optax.sgd(1.0), apply, params, X)
+    tx = centered_inputs(tx, apply, params, X)
+    gradient = jax.grad(lambda p: loss(p["head"], plain(p)))(params)
+    step, _ = tx.update(gradient, tx.init(params), params)
+    moved = jax.jvp(plain, (params,), (step,))[1]
+
+    def normalized(v: Any, scale: Any, bias: Any) -> Any:
+        z = product(name, v, X)
+        return scale * (z - z.mean((0, 1, 2))) / z.std((0, 1, 2)) + bias
+
+    norm = jnp.sqrt((params["w"] ** 2).sum(range(params["w"].ndim - 1)))
+    ones = jnp.ones_like(norm)
+    point = (params["w"] / norm, ones, 0 * ones)
+    by_parts = jax.grad(lambda *p: loss(params["head"], normalized(*p)), (0, 1, 2))(*point)
+    expected = jax.jvp(normalized, point, tuple(-g for g in by_parts))[1]
+    np.testing.assert_allclose(moved, expected, atol=2e-5 * float(jnp.abs(expected).max()))
+
+
+def dense(p: Any, x: Any) -> Any:
+    h = jax.nn.relu(x @ p["w"] + p["b"].reshape(1, -1))
+    return h @ p["head"]["w"] + p["head"]["b"].reshape(1, -1)
+
+
+ROWS = draw(3, 32, 4) + 1
+PARAMS = {
+    "w": draw(4, 4, 6),
+    "b": draw(5, 6),
+    "head": {"w": draw(6, 6, 3), "b": jnp.zeros(3)},
+}
+
+
+def test_decay_shrinks_the_weights_themselves() -> None:
+    tx = decoupled_scales(optax.add_decayed_weights(0.1), dense, PARAMS, ROWS)
+    zeros = jax.tree.map(jnp.zeros_like, PARAMS)
+    step, _ = tx.update(zeros, tx.init(PARAMS), PARAMS)
+    assert_close(step["w"], 0.1 * PARAMS["w"])
+
+
+def test_slopes_are_covariances_with_the_inputs() -> None:
+    pairs = pairs_of(dense, PARAMS, (ROWS,), None, ())
+    found = measured_slopes(dense, PARAMS, (ROWS,), pairs, ())
+    x = np.asarray(ROWS, np.float64)
+    z = x @ np.asarray(PARAMS["w"], np.float64)
+    expected = (x - x.mean(0)).T @ (z - z.mean(0)) / len(x)
+    np.testing.assert_allclose(found[("w",)], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_devices_average_their_slopes() -> None:
+    pairs = pairs_of(dense, PARAMS, (ROWS,), None, ())
+    whole = measured_slopes(dense, PARAMS, (ROWS,), pairs, ())
+    split = jax.shard_map(
+        lambda x: measured_slopes(dense, PARAMS, (x,), pairs, (), "data"),
+        mesh=mesh(2),
+        in_specs=P("data"),
+        out_specs=P(),
+        check_vma=False,
+    )
+    assert_close(jax.jit(split)(ROWS), whole)
+
+
+def test_units_without_weights_or_variance_train_on() -> None:
+    params = PARAMS | {"w": PARAMS["w"].at[:, 0].set(0.0)}
+    constant = jnp.ones((8, 4))  # No unit has a variance.
+    for x in (ROWS, constant):
+        tx = decoupled_scales(optax.sgd(0.1), dense, params, x)
+        gradient = jax.grad(lambda p: (dense(p, ROWS) ** 2).sum())(params)
+        step, _ = tx.update(gradient, tx.init(params), params)
+        assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(step))
+
+
+def test_a_refresh_carries_momentum_over_in_the_coordinates_of_the_weights() -> None:
+    """The trace of g_v moves by the map of (C_new - C_old) m_b, whose S are the old ones."""
+    tx = centered_inputs(
+        decoupled_scales(optax.trace(0.9), dense, PARAMS, ROWS), dense, PARAMS, ROWS
+    )
+    gradient = jax.grad(lambda p: (dense(p, ROWS) ** 2).mean())(PARAMS)
+    _, state = tx.update(gradient, tx.init(PARAMS), PARAMS)
+    new = refresh_input_means(state, dense, PARAMS, 2 * ROWS - 1, decay=0.0)
+    old, w = state.inner_state, np.asarray(PARAMS["w"], np.float64)
+    change = np.asarray(new.means["w"] - state.means["w"]) * np.asarray(gradient["b"])
+    slope, size = np.asarray(old.slopes["w"]), np.asarray(old.sizes["w"])
+    shear = w / (w**2).sum(0) - slope / (w * slope).sum(0)
+    expected = old.inner_state.trace["w"] - size * (change + (w * change).sum(0) * shear)
+    np.testing.assert_allclose(
+        new.inner_state.inner_state.trace["w"], expected, rtol=2e-4, atol=1e-5
+    )
+    assert bool(jnp.abs(new.inner_state.slopes["w"] - old.slopes["w"]).max() > 0.1)
+
+
+def test_the_call_keeps_zero_sums_and_refreshes_under_jit() -> None:
+    raw, tx = normalizer_free(dense, PARAMS, optax.adamw(0.01), ROWS, decoupled=True)
+
+    @jax.jit
+    def step(raw: Any, state: Any) -> Any:
+        state = refresh_input_means(state, dense, raw, ROWS)
+        gradient = jax.grad(lambda p: (dense(p, ROWS) ** 2).mean())(raw)
+        updates, state = tx.update(gradient, state, raw)
+        return optax.apply_updates(raw, updates), state
+
+    state = tx.init(raw)
+    for _ in range(3):
+        raw, state = step(raw, state)
+    np.testing.assert_allclose(raw["w"].sum(0), 0, atol=1e-5)
+    assert bool(jnp.isfinite(dense(raw, ROWS)).all())
+
+
+def test_the_wrapped_optimizer_needs_the_parameters() -> None:
+    tx = decoupled_scales(optax.sgd(0.1), dense, PARAMS, ROWS)
+    with pytest.raises(ValueError, match="pass the parameters"):
+        tx.update(PARAMS, tx.init(PARAMS))
