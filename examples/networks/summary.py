@@ -207,6 +207,8 @@ def write_summary(folder: Path) -> str:
     parts = []
     for index, (key, runs) in enumerate(groups.items()):
         values: dict[str, Any] = dict(zip(SETTINGS, json.loads(key), strict=True))
+        if values["task"] != "photographs":  # Their images have one size and number.
+            values |= {"side": False, "rows": False}
         title = ", ".join(f"{name} {value}" for name, value in values.items() if value is not False)
         table = chosen(runs)
         limit = 20.0 if values["task"] == "photographs" else 34.0

@@ -38,7 +38,7 @@ case $call in
   parts-cpu)
     run --networks "${small[@]}" --rates 0.1 --seeds 1 --refresh 0 --steps 300 --by-network \
       --methods bn call "call - zero sums" "call - unit start" "call - centered inputs" \
-      "call - quiet branches" agc mimicnorm
+      "call - quiet branches" "call + decoupled scales" agc mimicnorm
     ;;
   relative-cpu)
     run --networks MobileNetV2 "bottleneck ResNet" --methods bn call --seeds 1 --refresh 0 \
@@ -50,7 +50,7 @@ case $call in
     ;;
   pasted-cpu)
     run --task pasted --networks "U-Net, pixels" --methods bn call gn --batch 2 --steps 800 \
-      --seeds 12 --rates 0.03 0.1
+      --seeds 12 --rates 0.01 0.03 0.1
     ;;
   standard)
     run --networks ResNet-18 VGG16 ShuffleNetV2 "MobileNetV2 1.0" --seeds 2 "${wide[@]}"
