@@ -83,8 +83,8 @@ def normalizer_free(
         decoupled: if True, the optimizer also sees scale and direction of each fitted unit apart,
             as under batch normalization with weights of norm 1: steps that turn the weights keep
             the variance to first order, and the rate no longer depends on the size of a layer's
-            inputs. For depthwise and gated networks; `refresh_input_means` every ten updates or
-            so. Rates differ from those without it: tune them.
+            inputs (`refresh_input_means` renews what that measures). For depthwise and gated
+            networks, with a rate of its own: tune it.
 
     Returns:
         ``(raw, tx)``: plain parameters for ``apply``, and the optimizer for them. Train as ever:
@@ -118,7 +118,9 @@ def normalizer_free(
         (True, True)
 
     Source: zero sums are those of Kutsuna 2019; the start that of Salimans and Kingma 2016, section
-    3; centered inputs those of Schraudolph 1998. Together they are this library's.
+    3; centered inputs those of Schraudolph 1998; decoupled scales are the gradient of batch
+    normalization (Ioffe and Szegedy 2015, section 3) by a layer's weights, its statistics held
+    fixed. Together they are this library's.
     """
     check_optimizer(optimizer)
     roles = roles_of(apply, params, inputs, heads, free)
