@@ -68,11 +68,13 @@ class Programs(NamedTuple):
     score: Callable[..., jax.Array]
 
 
-def programs(prepared: Prepared, setting: Setting, split: Split, classes: int) -> Programs:
+def programs(
+    prepared: Prepared, setting: Setting, split: Split, classes: int, steps: int = STEPS
+) -> Programs:
     """Returns the parts of a training, compiled once for all ages and seeds."""
     built = prepared.built
     make = lambda seed: prepared.start(  # noqa: E731
-        seed, optimizer(setting.optimizer, setting.rate, setting.decay, STEPS, True)
+        seed, optimizer(setting.optimizer, setting.rate, setting.decay, steps, True)
     )
     _, tx = make(0)
 
@@ -100,14 +102,15 @@ def programs(prepared: Prepared, setting: Setting, split: Split, classes: int) -
     return Programs(lambda seed: make(seed)[0], tx.init, step, refresh, score_of)
 
 
-def train(parts: Programs, split: Split, setting: Setting, age: str, seed: int) -> dict[str, Any]:
+def train(
+    parts: Programs, split: Split, setting: Setting, every: int, seed: int, steps: int = STEPS
+) -> dict[str, Any]:
     """Returns the losses' summary and the scores of a training."""
     x, y = np.asarray(standardized(split.train.x, split)), np.asarray(split.train.y)
-    every = AGES[age]
     kept = 0.0 if every > 1 else 0.9 if setting.batch > 2 else 0.99
     raw = parts.start(seed)
     opt_state, losses = parts.init(raw), []
-    for i, rows in enumerate(np.asarray(order(seed, len(x), STEPS, setting.batch))):
+    for i, rows in enumerate(np.asarray(order(seed, len(x), steps, setting.batch))):
         if every and i and i % every == 0:
             draw = np.random.default_rng(i).integers(0, len(x), MEASURED)
             opt_state = parts.refresh(opt_state, raw, x[rows if every == 1 else draw], kept)
@@ -116,7 +119,7 @@ def train(parts: Programs, split: Split, setting: Setting, age: str, seed: int) 
     values = np.array([float(loss) for loss in losses])
 
     return {
-        "training_loss": round(float(values[-STEPS // 20 :].mean()), 4),
+        "training_loss": round(float(values[-steps // 20 :].mean()), 4),
         "largest_loss": round(float(values.max()), 2),
         "held_out": round(100 * float(parts.score(raw, split.held_out)), 2),
         "test": round(100 * float(parts.score(raw, split.test)), 2),
@@ -143,7 +146,7 @@ def main() -> None:
             if (setting.optimizer, setting.batch, age, seed) in finished:
                 continue
             run = {**setting._asdict(), "age": age, "seed": seed}
-            run |= train(parts, split, setting, age, seed)
+            run |= train(parts, split, setting, AGES[age], seed)
             append(options.out, [run])
             print(run, flush=True)
 
