@@ -44,10 +44,6 @@ case $call in
     run --networks MobileNetV2 "bottleneck ResNet" --methods bn call --seeds 1 --refresh 0 \
       --optimizers "adamw relative" --adamw-rates 0.01 --adamw-decays 1e-1
     ;;
-  muon-cpu)
-    run --networks MobileNetV2 "bottleneck ResNet" --methods bn call --seeds 1 --refresh 0 \
-      --optimizers muon --adamw-rates 0.003 0.01 --adamw-decays 1e-1 --steps 300
-    ;;
   pasted-cpu)
     run --task pasted --networks "U-Net, pixels" --methods bn call gn --batch 2 --steps 800 \
       --seeds 12 --rates 0.01 0.03 0.1
