@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PyTree
 from jaxnorm._axes import per_unit, unit_shape
 from jaxnorm._checks import FRACTION, check_number, check_optimizer
 from jaxnorm._decoupled_scales import DecoupledScalesState, covectors, renewed_slopes
-from jaxnorm._input_means import measured, pairs_of
+from jaxnorm._input_means import averaged, measured, pairs_of
 from jaxnorm._layout import Layout
 from jaxnorm._numerics import wide_dtype
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
@@ -197,16 +197,12 @@ def refresh_input_means(
     def refreshed(x: Any) -> Any:
         if not _is_state(x):
             return x
-
-        def average(path: Path, old: Any) -> Any:
-            return old if is_absent(old) else decay * old + (1 - decay) * values[path]
-
-        means = map_entries(average, x.means)
+        means = averaged(x.means, values, decay)
         change = jax.tree.map(jnp.subtract, means, x.means)
         return CenteredInputsState(means, _carried(x.inner_state, change, params, pairs))
 
-    moved = jax.tree.map(refreshed, opt_state, is_leaf=_is_state)
-    return renewed_slopes(moved, apply, params, inputs, decay, pairs, free, axis_name)
+    opt_state = jax.tree.map(refreshed, opt_state, is_leaf=_is_state)
+    return renewed_slopes(opt_state, apply, params, inputs, decay, pairs, free, axis_name)
 
 
 def _decay_of(inputs: tuple[Any, ...], axis_name: Hashable | None) -> float:

@@ -8,12 +8,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._input_means import pairs_of
+from jaxnorm._input_means import averaged, pairs_of, positions, product_gradients
 from jaxnorm._layout import Layout
 from jaxnorm._node import Axes
 from jaxnorm._numerics import nonzero, promote, wide_dtype
 from jaxnorm._paths import Path, is_absent, map_entries, named_entries
-from jaxnorm._trace.interpret import Apply, Collected, Layer, Turns, compiled, trace
+from jaxnorm._phases import unit_sum
+from jaxnorm._sphere import squared_norm
+from jaxnorm._trace.interpret import Apply, Layer, compiled
 from jaxnorm._trace.kernels import BiasedKernel
 
 Values = Float[Array, "..."]
@@ -79,7 +81,7 @@ def decoupled_scales(
     pairs = pairs_of(apply, params, inputs, layout, free)
     first = compiled(lambda p, *x: measured_slopes(apply, p, x, pairs, free), params, inputs)
     sizes = {
-        path: nonzero(norm := _norm(promote(w), pairs[path].fan_in), norm == 0)
+        path: nonzero(jnp.sqrt(squared_norm(promote(w), pairs[path].fan_in)))
         for path, w in named_entries(params)
         if path in pairs
     }
@@ -128,13 +130,7 @@ def renewed_slopes(
     values = measured_slopes(apply, params, inputs, pairs, free, axis_name)
 
     def renewed(x: Any) -> Any:
-        if not _is_state(x):
-            return x
-
-        def average(path: Path, old: Any) -> Any:
-            return old if is_absent(old) else decay * old + (1 - decay) * values[path]
-
-        return x._replace(slopes=map_entries(average, x.slopes))
+        return x._replace(slopes=averaged(x.slopes, values, decay)) if _is_state(x) else x
 
     return jax.tree.map(renewed, opt_state, is_leaf=_is_state)
 
@@ -151,36 +147,19 @@ def measured_slopes(
     free: Sequence[str],
     axis_name: Hashable | None = None,
 ) -> ByPath:
-    """Returns S of these kernels by path: gradients of half the variances of their products."""
-    kernels = {path: x for path, x in named_entries(params) if path in pairs}
+    """Returns S of these kernels by path: gradients of half the variances of their units."""
 
-    def total(kernels: ByPath) -> Values:
-        replaced = map_entries(lambda path, x: kernels.get(path, x), params)
-        variances: Collected = trace(apply, replaced, inputs, kernels, free).run(replace)[1]
-        return sum(variances.values(), jnp.zeros(()))
+    def half_variance(layer: Layer, operands: list[Any], result: Values) -> Values:
+        z = promote(result)
+        axes = positions(layer, z)
+        mean = jax.lax.stop_gradient(z.mean(axes, keepdims=True))
+        if axis_name is not None:
+            mean = jax.lax.pmean(mean, axis_name)
+        return jnp.square(z - mean).mean(axes).sum() / 2
 
-    def replace(
-        layer: Layer, operands: list[Any], result: Any, collected: Collected, turns: Turns
-    ) -> tuple[Any, Collected]:
-        product, path = layer.product, layer.product.form.path
-        if product.biased:
-            return result, collected
-        half = _half_variances(promote(result), product.use.unit_axes, axis_name)
-        total = collected.get(path, jnp.zeros((), half.dtype)) + half
-        return jax.lax.stop_gradient(result), collected | {path: total}
-
-    gradients = jax.grad(total)({path: promote(x) for path, x in kernels.items()})
+    gradients = product_gradients(apply, params, inputs, pairs, free, half_variance)
     slopes = {path: gradients[path] / pair.uses for path, pair in pairs.items()}
     return slopes if axis_name is None else jax.lax.pmean(slopes, axis_name)
-
-
-def _half_variances(z: Values, unit_axes: Axes, axis_name: Hashable | None) -> Values:
-    """Returns the sum over units of half their variances, over rows and positions."""
-    positions = [axis for axis in range(z.ndim) if axis not in unit_axes]
-    mean = jax.lax.stop_gradient(z.mean(positions, keepdims=True))
-    if axis_name is not None:
-        mean = jax.lax.pmean(mean, axis_name)
-    return jnp.square(z - mean).mean(positions).sum() / 2
 
 
 def covectors(
@@ -189,7 +168,7 @@ def covectors(
     """Returns gradients by v: k (g + (w'g) d)."""
 
     def edited(g: Values, w: Values, slope: Values, size: Values, axes: Axes) -> Values:
-        along = (w * g).sum(axes, keepdims=True)
+        along = unit_sum(w * g, axes)
         return size * (g + along * _shear(w, slope, axes))
 
     return _edited(edited, gradients, state, params, pairs)
@@ -201,7 +180,7 @@ def _vectors(
     """Returns steps of w: k (u + (d'u) w)."""
 
     def edited(u: Values, w: Values, slope: Values, size: Values, axes: Axes) -> Values:
-        along = (_shear(w, slope, axes) * u).sum(axes, keepdims=True)
+        along = unit_sum(_shear(w, slope, axes) * u, axes)
         return size * (u + along * w)
 
     return _edited(edited, steps, state, params, pairs)
@@ -230,7 +209,7 @@ def _edited(
 
 def _shear(w: Values, slope: Values, axes: Axes) -> Values:
     """Returns d = w / ||w||^2 - S / (w'S); 0 for units without weights or variance."""
-    square, variance = ((w * x).sum(axes, keepdims=True) for x in (w, slope))
+    square, variance = squared_norm(w, axes), unit_sum(w * slope, axes)
     is_flat = (square <= 0) | (variance <= 0)
     difference = w / nonzero(square, is_flat) - slope / nonzero(variance, is_flat)
     return jnp.where(is_flat, 0, difference)
@@ -246,7 +225,3 @@ def _relative(params: PyTree, sizes: PyTree) -> PyTree:
         return (promote(w) / norms[path]).astype(w.dtype)
 
     return map_entries(edited, params)
-
-
-def _norm(w: Values, axes: Axes) -> Values:
-    return jnp.sqrt(jnp.square(w).sum(axes, keepdims=True))

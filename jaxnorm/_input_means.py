@@ -1,6 +1,6 @@
 """Means of the inputs of each kernel, as the weights see them: one derivative per product."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
@@ -10,13 +10,16 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._layout import Layout, kernels_by_path
 from jaxnorm._numerics import promote, wide_dtype
-from jaxnorm._paths import Path, map_entries, named_entries
-from jaxnorm._trace.interpret import Apply, Collected, Layer, Program, Turns, trace
+from jaxnorm._paths import Path, is_absent, map_entries, named_entries
+from jaxnorm._trace.interpret import Apply, Collected, Layer, Turns, trace
 from jaxnorm._trace.kernels import BiasedKernel, biased_kernels
 from jaxnorm._trace.queries import plain_shapes
 from jaxnorm._trace.rules import product_axes
 
 Values = Float[Array, "..."]
+
+#: ``statistic(layer, operands, result) -> scalar``, of a product and its output.
+Statistic = Callable[[Layer, list[Any], Values], Values]
 
 
 def input_means(
@@ -91,9 +94,29 @@ def measured(
     free: Sequence[str],
     axis_name: Hashable | None = None,
 ) -> dict[Path, Values]:
-    """Returns the input means of these kernels by path.
+    """Returns the input means of these kernels by path: the gradients of their units' means."""
 
-    The gradient of the sum of all units' means by the kernels, with every product cut off from the
+    def mean(layer: Layer, operands: list[Any], result: Values) -> Values:
+        is_shared = pairs[layer.product.form.path].is_shared
+        output = promote(_first_unit(layer, operands) if is_shared else result)
+        return output.mean(positions(layer, output)).sum()
+
+    gradients = product_gradients(apply, params, inputs, pairs, free, mean)
+    means = {path: _of_kernel(gradients[path], pair) for path, pair in pairs.items()}
+    return means if axis_name is None else jax.lax.pmean(means, axis_name)
+
+
+def product_gradients(
+    apply: Apply,
+    params: PyTree,
+    inputs: tuple[Any, ...],
+    pairs: dict[Path, BiasedKernel],
+    free: Sequence[str],
+    statistic: Statistic,
+) -> dict[Path, Values]:
+    """Returns the gradient of a statistic of each kernel's products by the kernel, by path.
+
+    The gradient of the sum of all statistics by the kernels, with every product cut off from the
     products after it, has each kernel's own derivative.
     """
     entries = dict(named_entries(params))
@@ -101,16 +124,8 @@ def measured(
 
     def total(kernels: dict[Path, Values]) -> Values:
         replaced = map_entries(lambda path, x: kernels.get(path, x), params)
-        program = trace(apply, replaced, inputs, kernels, free)
-        return sum((x.sum() for x in _means(program, pairs).values()), jnp.zeros(()))
-
-    gradients = jax.grad(total)({path: promote(x) for path, x in kernels.items()})
-    means = {path: _of_kernel(gradients[path], pair) for path, pair in pairs.items()}
-    return means if axis_name is None else jax.lax.pmean(means, axis_name)
-
-
-def _means(program: Program, pairs: dict[Path, BiasedKernel]) -> Collected:
-    """Returns, by path, the sum of the means of a kernel's units, of one unit if all are alike."""
+        collected: Collected = trace(apply, replaced, inputs, kernels, free).run(replace)[1]
+        return sum((x.sum() for x in collected.values()), jnp.zeros(()))
 
     def replace(
         layer: Layer, operands: list[Any], result: Any, collected: Collected, turns: Turns
@@ -118,14 +133,28 @@ def _means(program: Program, pairs: dict[Path, BiasedKernel]) -> Collected:
         product, path = layer.product, layer.product.form.path
         if product.biased:
             return result, collected
-        output = _first_unit(layer, operands) if pairs[path].is_shared else result
-        units = product.use.unit_axes
-        positions = [axis for axis in range(output.ndim) if axis not in units]
-        mean = promote(output).mean(positions).sum()
-        total = collected.get(path, jnp.zeros((), mean.dtype)) + mean
+        value = statistic(layer, operands, result)
+        total = collected.get(path, jnp.zeros((), value.dtype)) + value
         return jax.lax.stop_gradient(result), collected | {path: total}
 
-    return program.run(replace)[1]
+    wide = {path: promote(x) for path, x in kernels.items()}
+    gradients: dict[Path, Values] = jax.grad(total)(wide)
+    return gradients
+
+
+def positions(layer: Layer, output: Values) -> list[int]:
+    """Returns the axes of a product's output that are no units: rows and positions."""
+    units = layer.product.use.unit_axes
+    return [axis for axis in range(output.ndim) if axis not in units]
+
+
+def averaged(old: PyTree, values: dict[Path, Values], decay: float | Float[Array, ""]) -> PyTree:
+    """Returns measured values that moved towards new ones: d old + (1 - d) new."""
+
+    def average(path: Path, x: Any) -> Any:
+        return x if is_absent(x) else decay * x + (1 - decay) * values[path]
+
+    return map_entries(average, old)
 
 
 def _first_unit(layer: Layer, operands: list[Any]) -> Values:

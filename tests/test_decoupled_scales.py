@@ -115,6 +115,30 @@ def test_slopes_are_covariances_with_the_inputs() -> None:
     np.testing.assert_allclose(found[("w",)], expected, rtol=1e-5, atol=1e-6)
 
 
+def test_a_scan_and_a_loop_have_equal_slopes() -> None:
+    """The layers of a stack have the slopes of the layers of a list."""
+    layers = [{"w": draw(n, 4, 4), "b": draw(n + 1, 4)} for n in (1, 3, 5)]
+    stack = jax.tree.map(lambda *each: jnp.stack(each), *layers)
+
+    def block(x: Any, p: Any) -> Any:
+        return jax.nn.relu(x @ p["w"] + p["b"].reshape(1, -1))
+
+    def loop(params: Any, x: Any) -> Any:
+        for p in params:
+            x = block(x, p)
+        return x
+
+    def scan(params: Any, x: Any) -> Any:
+        return jax.lax.scan(lambda x, p: (block(x, p), None), x, params)[0]
+
+    one, other = (
+        measured_slopes(f, p, (ROWS,), pairs_of(f, p, (ROWS,), None, ()), ())
+        for f, p in ((loop, layers), (scan, stack))
+    )
+    for n in range(3):
+        np.testing.assert_allclose(other[("w",)][n], one[(str(n), "w")], rtol=1e-5, atol=1e-6)
+
+
 def test_devices_average_their_slopes() -> None:
     pairs = pairs_of(dense, PARAMS, (ROWS,), None, ())
     whole = measured_slopes(dense, PARAMS, (ROWS,), pairs, ())
