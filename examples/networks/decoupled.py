@@ -19,8 +19,8 @@ from examples.networks.whole import append, read_runs
 
 SETTING = Setting("sgd", 64, 0.1, 1e-3)
 STEPS = 300
-#: Updates between two measurements, 0 for none.
-EVERY = (0, 10)
+#: Updates between two measurements.
+EVERY = 10
 METHODS = ("call", "call + decoupled scales")
 
 
@@ -30,24 +30,20 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="FILE.npz of photographs")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--networks", nargs="+", required=True)
-    parser.add_argument("--every", type=int, nargs="+", default=EVERY)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    names = ("network", "method", "every")
-    finished = {tuple(run[name] for name in names) for run in read_runs(options.out)}
+    finished = {(run["network"], run["method"]) for run in read_runs(options.out)}
     split, classes = load_task("photographs", options.data, 16, [20000, 2000, 10000])
     fitted_on = standardized(split.train.x[:MEASURED], split)
     for network, method in itertools.product(options.networks, METHODS):
-        every = [each for each in options.every if (network, method, each) not in finished]
-        if not every:
+        if (network, method) in finished:
             continue
         prepared = prepare(method, network, fitted_on[:2], classes, fitted_on)
         parts = programs(prepared, SETTING, split, classes, STEPS)
-        for each in every:
-            run = {"network": network, "method": method, "every": each, **SETTING._asdict()}
-            run |= train(parts, split, SETTING, each, 0, STEPS)
-            append(options.out, [run])
-            print(run, flush=True)
+        run = {"network": network, "method": method, "every": EVERY, **SETTING._asdict()}
+        run |= train(parts, split, SETTING, EVERY, 0, STEPS)
+        append(options.out, [run])
+        print(run, flush=True)
 
 
 if __name__ == "__main__":

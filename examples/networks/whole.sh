@@ -41,8 +41,8 @@ case $call in
       "call - quiet branches" "call + decoupled scales" agc mimicnorm
     ;;
   relative-cpu)
-    run --networks MobileNetV2 "bottleneck ResNet" --methods bn call --seeds 1 --refresh 0 \
-      --optimizers "adamw relative" --adamw-rates 0.01 --adamw-decays 1e-1
+    run --networks MobileNetV2 --methods call --seeds 1 --refresh 0 --optimizers "adamw relative" \
+      --adamw-rates 0.01 --adamw-decays 1e-1
     ;;
   pasted-cpu)
     run --task pasted --networks "U-Net, pixels" --methods bn call gn --batch 2 --steps 800 \
