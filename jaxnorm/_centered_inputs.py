@@ -12,20 +12,25 @@ from jaxtyping import Array, Float, PyTree
 from jaxnorm._axes import per_unit, unit_shape
 from jaxnorm._checks import FRACTION, check_number, check_optimizer
 from jaxnorm._decoupled_scales import DecoupledScalesState, covectors, renewed_slopes
-from jaxnorm._input_means import averaged, measured, pairs_of
+from jaxnorm._input_means import (
+    ByPath,
+    Pairs,
+    as_wide,
+    averaged,
+    measured,
+    pairs_in,
+    plain_program,
+    traced_wide,
+)
 from jaxnorm._layout import Layout
 from jaxnorm._numerics import wide_dtype
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._trace.interpret import Apply, compiled
-from jaxnorm._trace.kernels import BiasedKernel
 
 Values = Float[Array, "..."]
 
 #: Rows over which input means are averaged, at least.
 AVERAGED_ROWS = 640
-
-#: The pairs of a kernel and its bias, by the path of the kernel.
-Pairs = dict[Path, BiasedKernel]
 
 
 class CenteredInputsState(NamedTuple):
@@ -106,14 +111,18 @@ def centered_inputs(
     Kronecker factors (Martens and Grosse 2015) it is the part of the homogeneous coordinate.
     """
     check_optimizer(optimizer)
-    pairs = pairs_of(apply, params, inputs, layout, free)
+    pairs = pairs_in(plain_program(apply, params, inputs, layout, free), params)
     if not pairs:
         raise ValueError(
             "no kernel has a bias of its own that the model adds to its product directly, so there "
             "is nothing to make up for a mean of the inputs. Give the layers a bias "
             "(use_bias=True), or leave centered_inputs out."
         )
-    first = compiled(lambda p, *x: measured(apply, p, x, pairs, free), params, inputs)
+
+    def means_of(params: PyTree, *inputs: Any) -> ByPath:
+        return measured(traced_wide(apply, params, inputs, pairs, free), pairs)
+
+    first = compiled(means_of, params, inputs)
     inner = optax.with_extra_args_support(optimizer)
 
     def init(params: PyTree) -> CenteredInputsState:
@@ -191,8 +200,10 @@ def refresh_input_means(
             "the state of centered_inputs(optimizer, apply, params, *inputs), or of the optimizer "
             "that normalizer_free returns."
         )
-    pairs = _kept(pairs_of(apply, params, inputs, None, free), states)
-    values = measured(apply, params, inputs, pairs, free, axis_name)
+    program = plain_program(apply, params, inputs, None, free)
+    pairs = _kept(pairs_in(program, params), states)
+    program = as_wide(program, apply, params, inputs, pairs, free)
+    values = measured(program, pairs, axis_name)
 
     def refreshed(x: Any) -> Any:
         if not _is_state(x):
@@ -202,7 +213,7 @@ def refresh_input_means(
         return CenteredInputsState(means, _carried(x.inner_state, change, params, pairs))
 
     opt_state = jax.tree.map(refreshed, opt_state, is_leaf=_is_state)
-    return renewed_slopes(opt_state, apply, params, inputs, decay, pairs, free, axis_name)
+    return renewed_slopes(opt_state, program, pairs, decay, axis_name)
 
 
 def _decay_of(inputs: tuple[Any, ...], axis_name: Hashable | None) -> float:

@@ -8,19 +8,25 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._input_means import averaged, pairs_of, positions, product_gradients
+from jaxnorm._input_means import (
+    ByPath,
+    Pairs,
+    averaged,
+    pairs_in,
+    plain_program,
+    positions,
+    product_gradients,
+    traced_wide,
+)
 from jaxnorm._layout import Layout
 from jaxnorm._node import Axes
 from jaxnorm._numerics import nonzero, promote, wide_dtype
 from jaxnorm._paths import Path, is_absent, map_entries, named_entries
 from jaxnorm._phases import unit_sum
 from jaxnorm._sphere import squared_norm
-from jaxnorm._trace.interpret import Apply, Layer, compiled
-from jaxnorm._trace.kernels import BiasedKernel
+from jaxnorm._trace.interpret import Apply, Layer, Program, compiled
 
 Values = Float[Array, "..."]
-#: Values by the path of a kernel.
-ByPath = dict[Path, Values]
 
 
 class DecoupledScalesState(NamedTuple):
@@ -78,8 +84,12 @@ def decoupled_scales(
     Source: the gradient of batch normalization (Ioffe and Szegedy 2015, section 3) by a layer's
     weights, with fixed statistics; scale and direction are those of Salimans and Kingma 2016.
     """
-    pairs = pairs_of(apply, params, inputs, layout, free)
-    first = compiled(lambda p, *x: measured_slopes(apply, p, x, pairs, free), params, inputs)
+    pairs = pairs_in(plain_program(apply, params, inputs, layout, free), params)
+
+    def slopes(params: PyTree, *inputs: Any) -> ByPath:
+        return measured_slopes(traced_wide(apply, params, inputs, pairs, free), pairs)
+
+    first = compiled(slopes, params, inputs)
     sizes = {
         path: nonzero(jnp.sqrt(squared_norm(promote(w), pairs[path].fan_in)))
         for path, w in named_entries(params)
@@ -113,21 +123,18 @@ def decoupled_scales(
 
 def renewed_slopes(
     opt_state: PyTree,
-    apply: Apply,
-    params: PyTree,
-    inputs: tuple[Any, ...],
+    program: Program,
+    pairs: Pairs,
     decay: float | Float[Array, ""],
-    pairs: dict[Path, BiasedKernel],
-    free: Sequence[str],
     axis_name: Hashable | None = None,
 ) -> PyTree:
-    """Returns a state whose S moved towards those of a minibatch; the momentum stays."""
+    """Returns a state whose S moved towards those of a program's minibatch; momentum stays."""
     states = [x for x in jax.tree.leaves(opt_state, is_leaf=_is_state) if _is_state(x)]
     if not states:
         return opt_state
     kept = {path for x in states for path, s in named_entries(x.slopes) if not is_absent(s)}
     pairs = {path: pair for path, pair in pairs.items() if path in kept}
-    values = measured_slopes(apply, params, inputs, pairs, free, axis_name)
+    values = measured_slopes(program, pairs, axis_name)
 
     def renewed(x: Any) -> Any:
         return x._replace(slopes=averaged(x.slopes, values, decay)) if _is_state(x) else x
@@ -139,14 +146,7 @@ def _is_state(x: Any) -> bool:
     return isinstance(x, DecoupledScalesState)
 
 
-def measured_slopes(
-    apply: Apply,
-    params: PyTree,
-    inputs: tuple[Any, ...],
-    pairs: dict[Path, BiasedKernel],
-    free: Sequence[str],
-    axis_name: Hashable | None = None,
-) -> ByPath:
+def measured_slopes(program: Program, pairs: Pairs, axis_name: Hashable | None = None) -> ByPath:
     """Returns S of these kernels by path: gradients of half the variances of their units."""
 
     def half_variance(layer: Layer, operands: list[Any], result: Values) -> Values:
@@ -157,13 +157,13 @@ def measured_slopes(
             mean = jax.lax.pmean(mean, axis_name)
         return jnp.square(z - mean).mean(axes).sum() / 2
 
-    gradients = product_gradients(apply, params, inputs, pairs, free, half_variance)
+    gradients = product_gradients(program, pairs, half_variance)
     slopes = {path: gradients[path] / pair.uses for path, pair in pairs.items()}
     return slopes if axis_name is None else jax.lax.pmean(slopes, axis_name)
 
 
 def covectors(
-    gradients: PyTree, state: DecoupledScalesState, params: PyTree, pairs: dict[Path, BiasedKernel]
+    gradients: PyTree, state: DecoupledScalesState, params: PyTree, pairs: Pairs
 ) -> PyTree:
     """Returns gradients by v: k (g + (w'g) d)."""
 
@@ -174,9 +174,7 @@ def covectors(
     return _edited(edited, gradients, state, params, pairs)
 
 
-def _vectors(
-    steps: PyTree, state: DecoupledScalesState, params: PyTree, pairs: dict[Path, BiasedKernel]
-) -> PyTree:
+def _vectors(steps: PyTree, state: DecoupledScalesState, params: PyTree, pairs: Pairs) -> PyTree:
     """Returns steps of w: k (u + (d'u) w)."""
 
     def edited(u: Values, w: Values, slope: Values, size: Values, axes: Axes) -> Values:
@@ -191,7 +189,7 @@ def _edited(
     tree: PyTree,
     state: DecoupledScalesState,
     params: PyTree,
-    pairs: dict[Path, BiasedKernel],
+    pairs: Pairs,
 ) -> PyTree:
     weights, slopes, sizes = (
         dict(named_entries(each)) for each in (params, state.slopes, state.sizes)

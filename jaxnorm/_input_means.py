@@ -11,12 +11,18 @@ from jaxtyping import Array, Float, PyTree
 from jaxnorm._layout import Layout, kernels_by_path
 from jaxnorm._numerics import promote, wide_dtype
 from jaxnorm._paths import Path, is_absent, map_entries, named_entries
-from jaxnorm._trace.interpret import Apply, Collected, Layer, Turns, trace
+from jaxnorm._trace.interpret import Apply, Collected, Layer, Program, Turns, interpreted, trace
 from jaxnorm._trace.kernels import BiasedKernel, biased_kernels
 from jaxnorm._trace.queries import plain_shapes
 from jaxnorm._trace.rules import product_axes
 
 Values = Float[Array, "..."]
+
+#: Values by the path of a kernel.
+ByPath = dict[Path, Values]
+
+#: The pairs of a kernel and its bias, by the path of the kernel.
+Pairs = dict[Path, BiasedKernel]
 
 #: ``statistic(layer, operands, result) -> scalar``, of a product and its output.
 Statistic = Callable[[Layer, list[Any], Values], Values]
@@ -66,79 +72,96 @@ def input_means(
 
     Source: LeCun et al. 1998, "Efficient BackProp", section 4.3, centers inputs by their means.
     """
-    pairs = pairs_of(apply, params, inputs, layout, free)
-    values = measured(apply, params, inputs, pairs, free, axis_name)
+    program = plain_program(apply, params, inputs, layout, free)
+    pairs = pairs_in(program, params)
+    values = measured(as_wide(program, apply, params, inputs, pairs, free), pairs, axis_name)
     return map_entries(lambda path, _: values.get(path, optax.MaskedNode()), params)
 
 
-def pairs_of(
+def plain_program(
     apply: Apply,
     params: PyTree,
     inputs: tuple[Any, ...],
     layout: Layout | None,
     free: Sequence[str],
-) -> dict[Path, BiasedKernel]:
-    """Returns the plain kernels that have a plain bias of their own, by path."""
+) -> Program:
+    """Traces a function of plain parameters, with the kernels of a layout; None for all."""
     shapes = plain_shapes(params)
     kernels = None if layout is None else kernels_by_path(layout, shapes)
+    return trace(apply, shapes, inputs, kernels, free)
+
+
+def pairs_in(program: Program, params: PyTree) -> Pairs:
+    """Returns the plain kernels that have a plain bias of their own, by path."""
     plain = {path for path, entry in named_entries(params) if hasattr(entry, "dtype")}
-    pairs = biased_kernels(trace(apply, shapes, inputs, kernels, free))
+    pairs = biased_kernels(program)
     return {path: pair for path, pair in pairs.items() if {path, pair.bias} <= plain}
 
 
-def measured(
+def traced_wide(
+    apply: Apply, params: PyTree, inputs: tuple[Any, ...], pairs: Pairs, free: Sequence[str]
+) -> Program:
+    """Traces a function with these kernels in float32 or wider."""
+    return trace(apply, _widened(params, pairs), inputs, pairs, free)
+
+
+def as_wide(
+    program: Program,
     apply: Apply,
     params: PyTree,
     inputs: tuple[Any, ...],
-    pairs: dict[Path, BiasedKernel],
+    pairs: Pairs,
     free: Sequence[str],
-    axis_name: Hashable | None = None,
-) -> dict[Path, Values]:
+) -> Program:
+    """Returns the `plain_program` of these arguments as `traced_wide` traces it.
+
+    The function is traced again only if that changes a type, or if some kernels are nodes.
+    """
+    before, wide = program.parameters(), dict(named_entries(_widened(params, pairs)))
+    is_plain = plain_shapes(params) is params
+    if is_plain and all(jax.typeof(wide[path]) == jax.typeof(before[path]) for path in pairs):
+        return interpreted(program, pairs, free)
+    return traced_wide(apply, params, inputs, pairs, free)
+
+
+def _widened(params: PyTree, pairs: Pairs) -> PyTree:
+    return map_entries(lambda path, x: promote(x) if path in pairs else x, params)
+
+
+def measured(program: Program, pairs: Pairs, axis_name: Hashable | None = None) -> ByPath:
     """Returns the input means of these kernels by path: the gradients of their units' means."""
 
     def mean(layer: Layer, operands: list[Any], result: Values) -> Values:
-        is_shared = pairs[layer.product.form.path].is_shared
-        output = promote(_first_unit(layer, operands) if is_shared else result)
+        output = promote(_first_unit(layer, operands) if pairs[layer.path].is_shared else result)
         return output.mean(positions(layer, output)).sum()
 
-    gradients = product_gradients(apply, params, inputs, pairs, free, mean)
+    gradients = product_gradients(program, pairs, mean)
     means = {path: _of_kernel(gradients[path], pair) for path, pair in pairs.items()}
     return means if axis_name is None else jax.lax.pmean(means, axis_name)
 
 
-def product_gradients(
-    apply: Apply,
-    params: PyTree,
-    inputs: tuple[Any, ...],
-    pairs: dict[Path, BiasedKernel],
-    free: Sequence[str],
-    statistic: Statistic,
-) -> dict[Path, Values]:
+def product_gradients(program: Program, pairs: Pairs, statistic: Statistic) -> ByPath:
     """Returns the gradient of a statistic of each kernel's products by the kernel, by path.
 
     The gradient of the sum of all statistics by the kernels, with every product cut off from the
     products after it, has each kernel's own derivative.
     """
-    entries = dict(named_entries(params))
-    kernels = {path: entries[path] for path in pairs}
+    parameters = program.parameters()
 
-    def total(kernels: dict[Path, Values]) -> Values:
-        replaced = map_entries(lambda path, x: kernels.get(path, x), params)
-        collected: Collected = trace(apply, replaced, inputs, kernels, free).run(replace)[1]
+    def total(kernels: ByPath) -> Values:
+        collected = program.with_parameters(kernels).run(replace)[1]
         return sum((x.sum() for x in collected.values()), jnp.zeros(()))
 
     def replace(
         layer: Layer, operands: list[Any], result: Any, collected: Collected, turns: Turns
     ) -> tuple[Any, Collected]:
-        product, path = layer.product, layer.product.form.path
-        if product.biased:
+        if layer.product.biased or layer.path not in pairs:
             return result, collected
         value = statistic(layer, operands, result)
-        total = collected.get(path, jnp.zeros((), value.dtype)) + value
-        return jax.lax.stop_gradient(result), collected | {path: total}
+        total = collected.get(layer.path, jnp.zeros((), value.dtype)) + value
+        return jax.lax.stop_gradient(result), collected | {layer.path: total}
 
-    wide = {path: promote(x) for path, x in kernels.items()}
-    gradients: dict[Path, Values] = jax.grad(total)(wide)
+    gradients: ByPath = jax.grad(total)({path: promote(parameters[path]) for path in pairs})
     return gradients
 
 
@@ -148,7 +171,7 @@ def positions(layer: Layer, output: Values) -> list[int]:
     return [axis for axis in range(output.ndim) if axis not in units]
 
 
-def averaged(old: PyTree, values: dict[Path, Values], decay: float | Float[Array, ""]) -> PyTree:
+def averaged(old: PyTree, values: ByPath, decay: float | Float[Array, ""]) -> PyTree:
     """Returns measured values that moved towards new ones: d old + (1 - d) new."""
 
     def average(path: Path, x: Any) -> Any:

@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 from jaxnorm import centered_inputs, normalizer_free, refresh_input_means
 from jaxnorm._decoupled_scales import decoupled_scales, measured_slopes
-from jaxnorm._input_means import pairs_of
+from jaxnorm._input_means import pairs_in, plain_program
 from tests.devices import mesh
 from tests.draws import draw
 from tests.trees import assert_close
@@ -106,13 +106,22 @@ def test_decay_shrinks_the_weights_themselves() -> None:
     assert_close(step["w"], 0.1 * PARAMS["w"])
 
 
-def test_slopes_are_covariances_with_the_inputs() -> None:
-    pairs = pairs_of(dense, PARAMS, (ROWS,), None, ())
-    found = measured_slopes(dense, PARAMS, (ROWS,), pairs, ())
-    x = np.asarray(ROWS, np.float64)
-    z = x @ np.asarray(PARAMS["w"], np.float64)
+def slopes(apply: Any, params: Any, x: Any, axis_name: str | None = None) -> Any:
+    """S of all kernels, by path."""
+    program = plain_program(apply, params, (x,), None, ())
+    return measured_slopes(program, pairs_in(program, params), axis_name)
+
+
+def assert_covariance(found: Any, x: Any, w: Any) -> None:
+    """S is the covariance of the inputs x with x w."""
+    x, w = (np.asarray(each, np.float64) for each in (x, w))
+    z = x @ w
     expected = (x - x.mean(0)).T @ (z - z.mean(0)) / len(x)
-    np.testing.assert_allclose(found[("w",)], expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_slopes_are_covariances_with_the_inputs() -> None:
+    assert_covariance(slopes(dense, PARAMS, ROWS)[("w",)], ROWS, PARAMS["w"])
 
 
 def test_a_scan_and_a_loop_have_equal_slopes() -> None:
@@ -131,19 +140,15 @@ def test_a_scan_and_a_loop_have_equal_slopes() -> None:
     def scan(params: Any, x: Any) -> Any:
         return jax.lax.scan(lambda x, p: (block(x, p), None), x, params)[0]
 
-    one, other = (
-        measured_slopes(f, p, (ROWS,), pairs_of(f, p, (ROWS,), None, ()), ())
-        for f, p in ((loop, layers), (scan, stack))
-    )
+    one, other = slopes(loop, layers, ROWS), slopes(scan, stack, ROWS)
     for n in range(3):
         np.testing.assert_allclose(other[("w",)][n], one[(str(n), "w")], rtol=1e-5, atol=1e-6)
 
 
 def test_devices_average_their_slopes() -> None:
-    pairs = pairs_of(dense, PARAMS, (ROWS,), None, ())
-    whole = measured_slopes(dense, PARAMS, (ROWS,), pairs, ())
+    whole = slopes(dense, PARAMS, ROWS)
     split = jax.shard_map(
-        lambda x: measured_slopes(dense, PARAMS, (x,), pairs, (), "data"),
+        lambda x: slopes(dense, PARAMS, x, "data"),
         mesh=mesh(2),
         in_specs=P("data"),
         out_specs=P(),
@@ -202,3 +207,25 @@ def test_the_wrapped_optimizer_needs_the_parameters() -> None:
     tx = decoupled_scales(optax.sgd(0.1), dense, PARAMS, ROWS)
     with pytest.raises(ValueError, match="pass the parameters"):
         tx.update(PARAMS, tx.init(PARAMS))
+
+
+@pytest.mark.parametrize(("dtype", "traces"), [(jnp.float32, 1), (jnp.bfloat16, 2)])
+def test_one_trace_gives_means_and_slopes(dtype: Any, traces: int) -> None:
+    """A refresh calls the model once; narrow kernels are traced again, in float32, for both."""
+    calls = []
+
+    def counted(params: Any, x: Any) -> Any:
+        calls.append(None)
+        return dense(params, x)
+
+    params = jax.tree.map(lambda x: x.astype(dtype), PARAMS)
+    x = ROWS.astype(dtype)
+    states = [
+        centered_inputs(tx, dense, params, x).init(params)
+        for tx in (optax.sgd(0.1), decoupled_scales(optax.sgd(0.1), dense, params, x))
+    ]
+    for state in states:
+        calls.clear()
+        refreshed = refresh_input_means(state, counted, params, 2 * x, decay=0.0)
+        assert len(calls) == traces
+    assert_covariance(refreshed.inner_state.slopes["w"], 2 * x, params["w"])

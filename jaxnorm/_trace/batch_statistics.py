@@ -9,7 +9,7 @@ from jaxtyping import PyTree
 from jaxnorm._checks import warn
 from jaxnorm._paths import Path, listed
 from jaxnorm._trace.graph import Graph
-from jaxnorm._trace.interpret import Apply, Program, trace, with_nodes
+from jaxnorm._trace.interpret import Apply, Program, interpreted, trace
 from jaxnorm._trace.samples import count_rows, doubled_program
 
 _SUMS = ("reduce_sum", "psum")
@@ -25,7 +25,8 @@ def warn_of_batch_normalization(
     def traced(inputs: tuple[Any, ...]) -> Program:
         return trace(apply, params, inputs, free=free, nodes=True)
 
-    if kernels := normalized_over_samples(with_nodes(program, free=free), traced, inputs):
+    with_nodes = interpreted(program, free=free, nodes=True)
+    if kernels := normalized_over_samples(with_nodes, traced, inputs):
         warn(
             "the model still has batch normalization: it subtracts a mean over the rows, or "
             f"divides by their deviation, after the kernels {listed(kernels)}. Take it out first: "

@@ -96,6 +96,15 @@ class Program(NamedTuple):
         """Returns the nodes of the results that depend on the inputs."""
         return [value.node for value in self.results if value.node is not None]
 
+    def parameters(self) -> dict[Path, Any]:
+        """Returns the parameters by path."""
+        return dict(zip(self.paths, self.arguments, strict=False))
+
+    def with_parameters(self, values: dict[Path, Any]) -> "Program":
+        """Returns the program at other values, of equal types, of some parameters."""
+        parameters = (self.parameters() | values).values()
+        return self._replace(arguments=[*parameters, *self.arguments[len(self.paths) :]])
+
     def run(self, replace: Replace) -> tuple[PyTree, Collected]:
         """Returns the function's result, with ``replace`` at each product, and the collected."""
         replay = _Replay(self.layers, self.bodies, replace)
@@ -127,12 +136,15 @@ def trace(
     return _interpreted(closed, [*arrays], arguments, structure, kernels, free, nodes)
 
 
-def with_nodes(
-    program: Program, kernels: Iterable[Path] | None = None, free: Sequence[str] = ()
+def interpreted(
+    program: Program,
+    kernels: Iterable[Path] | None = None,
+    free: Sequence[str] = (),
+    nodes: bool = False,
 ) -> Program:
-    """Interprets a program again, as `trace` with ``nodes=True`` does, without tracing it."""
+    """Interprets a program again, as `trace` with these arguments does, without tracing it."""
     closed, arguments, structure = program.closed, program.arguments, program.structure
-    return _interpreted(closed, program.paths, arguments, structure, kernels, free, True)
+    return _interpreted(closed, program.paths, arguments, structure, kernels, free, nodes)
 
 
 def _interpreted(
