@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree
 
+from jaxnorm._checks import check_params
 from jaxnorm._input_means import (
     ByPath,
     Pairs,
@@ -110,8 +111,7 @@ def decoupled_scales(
     def update(
         updates: PyTree, state: DecoupledScalesState, params: PyTree | None = None, **extra: Any
     ) -> tuple[PyTree, DecoupledScalesState]:
-        if params is None:
-            raise ValueError("pass the parameters: tx.update(gradients, state, params).")
+        check_params(params, "decoupled_scales")
         gradients = covectors(updates, state, params, pairs)
         steps, inner_state = inner.update(
             gradients, state.inner_state, _relative(params, state.sizes), **extra
