@@ -1,6 +1,7 @@
 """One training step, from a batch to the updated parameters, as a pure function."""
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,9 @@ from experiments.training.private import per_row
 from experiments.training.state import Batch, Metrics, StepMetrics, TrainState
 
 Step = Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]
+
+#: ``(raw parameters, state, batch) -> (loss, (new model state, metrics))``.
+Loss = Callable[[PyTree, TrainState, Batch], tuple[Float[Array, ""], tuple[PyTree, Metrics]]]
 
 #: ``(state, batch) -> (new model state, tree to average over batches)``.
 Measure = Callable[[TrainState, Batch], tuple[PyTree, PyTree]]
@@ -39,9 +43,32 @@ def make_step(
         axis_name: the mapped axis under shard_map and pmap, where the rows are the device's own;
             gradients and metrics are averaged over it. None under jit.
     """
-    dtype = config.dtype
+    measure = gradient_of(make_loss(method, context, config.dtype))
+    private = config.epsilon is not None
+    measured = accumulated(per_row(measure) if private else measure, config.accumulate)
 
-    def loss_of(
+    def step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
+        local = state._replace(model_state=own_keys(state.model_state, axis_name))
+        model_state, (gradient, metrics) = average(measured(local, batch), axis_name)
+        updates, optimizer_state = optimizer.update(gradient, state.optimizer_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        apply = partial(training_logits, context, local.model_state)
+        optimizer_state = method.after_update(optimizer_state, apply, params, batch.X, axis_name)
+        state = state._replace(
+            params=params,
+            model_state=shared_keys(model_state, state.model_state, axis_name),
+            optimizer_state=optimizer_state,
+            method_state=method.after_step(params, state.method_state),
+        )
+        return state, StepMetrics(metrics.loss, metrics.accuracy, optax.tree.norm(gradient))
+
+    return step
+
+
+def make_loss(method: Method, context: Context, dtype: str) -> Loss:
+    """Makes the loss of raw parameters, with weights and activations of a type."""
+
+    def loss(
         raw: PyTree, state: TrainState, batch: Batch
     ) -> tuple[Float[Array, ""], tuple[PyTree, Metrics]]:
         def network(weights: PyTree, X: Array) -> Output:
@@ -57,34 +84,23 @@ def make_step(
         metrics = jax.tree.map(jnp.mean, score(output.logits.astype(jnp.float32), batch.y))
         return metrics.loss + output.loss, (output.model_state, metrics)
 
+    return loss
+
+
+def gradient_of(loss: Loss) -> Measure:
+    """Returns the function of the new model state, and of the gradient and metrics, of a batch."""
+
     def measure(state: TrainState, batch: Batch) -> tuple[PyTree, tuple[PyTree, Metrics]]:
-        gradient, (model_state, metrics) = jax.grad(loss_of, has_aux=True)(
-            state.params, state, batch
-        )
+        gradient, (model_state, metrics) = jax.grad(loss, has_aux=True)(state.params, state, batch)
         return model_state, (gradient, metrics)
 
-    private = config.epsilon is not None
-    measured = accumulated(per_row(measure) if private else measure, config.accumulate)
+    return measure
 
-    def step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
-        local = state._replace(model_state=own_keys(state.model_state, axis_name))
-        model_state, (gradient, metrics) = average(measured(local, batch), axis_name)
-        updates, optimizer_state = optimizer.update(gradient, state.optimizer_state, state.params)
-        params = optax.apply_updates(state.params, updates)
 
-        def apply(weights: PyTree, X: Array) -> Array:
-            return context.functional.apply(weights, local.model_state, X, train=True)[0]
-
-        optimizer_state = method.after_update(optimizer_state, apply, params, batch.X, axis_name)
-        state = state._replace(
-            params=params,
-            model_state=shared_keys(model_state, state.model_state, axis_name),
-            optimizer_state=optimizer_state,
-            method_state=method.after_step(params, state.method_state),
-        )
-        return state, StepMetrics(metrics.loss, metrics.accuracy, optax.tree.norm(gradient))
-
-    return step
+def training_logits(context: Context, model_state: PyTree, weights: PyTree, X: Array) -> Array:
+    """Returns the logits of the network in training, as a function of its plain weights."""
+    logits: Array = context.functional.apply(weights, model_state, X, train=True)[0]
+    return logits
 
 
 def score(
@@ -93,7 +109,6 @@ def score(
     """Returns each row's cross-entropy, and 1 if the largest logit is the label's, else 0.
 
     Rows with a label at each position get the means over positions.
-
     """
     loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
     right = (logits.argmax(-1) == labels).astype(jnp.float32)
@@ -134,7 +149,6 @@ def microbatches(
     """Splits rows into ``count`` parts of every count-th row: each device's rows go evenly to all.
 
     So the parts are the same on any number of devices, and no row changes its device.
-
     """
     parts = rows.reshape(len(rows) // count, count, *rows.shape[1:])
     return jnp.moveaxis(parts, 1, 0)

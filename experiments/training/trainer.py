@@ -118,39 +118,22 @@ def make_trainer(
     Raises:
         UserError: for data, devices, a method or a network that do not go together.
     """
-    shape, has_maps = dataset.X_train.shape[1:], dataset.has_label_maps
-    config = with_network(config, shape, has_maps)
-    if is_from_file(config.model):
-        method = of_own_network(method, config)
-    check_tokens(config.model, dataset.name, dataset.X_train.dtype)
-    check_label_maps(config.model, dataset.name, has_maps)
+    method, config = _suited(method, config, dataset)
     dataset, augmentation = cropped_where_read(dataset, config.augment)
     rows = rows_per_client(dataset, config.clients) if config.clients else dataset.train_rows
     steps = config.epochs * steps_per_epoch(rows, config.batch_size)
 
     groups = batch_groups(method, config, placement)
-    ghosts = config.changed(ghost_groups=groups.batch_norm)
-    positions = dataset.y_train.shape[1:]
-    network = partial(network_of, method, ghosts, shape, dataset.num_classes, positions=positions)
-    model = abstract_network(network, placement)
-    with library_refusals(method):
-        context = make_context(method, model, config, shape, groups.losses)
-    check_private(method, context, config, placement)
+    network = _network(method, config.changed(ghost_groups=groups.batch_norm), dataset)
+    context = _context(method, network, config, dataset, groups.losses, placement)
     optimizer = partial(_optimizer, method, config, steps, rows)
 
-    with library_refusals(method, context):
-        step = make_step(method, context, optimizer(context, 0), config, placement.axis_name)
-    step = parallelize(step, placement)
-    if config.nonfinite == "skip":
-        # Outside of the parallel step, where all devices have the same metrics.
-        step = guarded(step)
+    step = _placed_step(method, context, optimizer, config, placement)
+    shape, has_maps = dataset.X_train.shape[1:], dataset.has_label_maps
     augment = find_augmentation(augmentation, dataset.name, shape, has_maps)
     refreshes = make_refreshes(method, context, placement)
     plan = EpochPlan(step, config.batch_size, augment, refreshes, placement)
     guarded_plan = plan._replace(step=guarded(step, goes_on=False))
-    pure = make_evaluate(method, context.functional.apply, placement=placement)
-    in_memory = dataset.stream is None
-    evaluate = AheadOfTime(pure) if in_memory else StreamedEvaluation(pure, dataset, placement)
     return Trainer(
         method,
         config,
@@ -160,9 +143,66 @@ def make_trainer(
         init=AheadOfTime(make_init(method, context, network, optimizer, placement)),
         epoch=_runner(method, config, context, dataset, plan),
         guarded_epoch=_runner(method, config, context, dataset, guarded_plan),
-        evaluate=evaluate,
+        evaluate=_evaluation(method, context, dataset, placement),
         watch=AheadOfTime(make_watch(method, context)),
     )
+
+
+def _suited(method: Method, config: Config, dataset: Dataset) -> tuple[Method, Config]:
+    """Returns the method, and the settings with a named network, that suit a dataset."""
+    has_maps = dataset.has_label_maps
+    config = with_network(config, dataset.X_train.shape[1:], has_maps)
+    if is_from_file(config.model):
+        method = of_own_network(method, config)
+    check_tokens(config.model, dataset.name, dataset.X_train.dtype)
+    check_label_maps(config.model, dataset.name, has_maps)
+    return method, config
+
+
+def _network(method: Method, config: Config, dataset: Dataset) -> MakeNetwork:
+    """Makes the function ``key -> network`` for the rows and labels of a dataset."""
+    shape, positions = dataset.X_train.shape[1:], dataset.y_train.shape[1:]
+    return partial(network_of, method, config, shape, dataset.num_classes, positions=positions)
+
+
+def _context(
+    method: Method,
+    network: MakeNetwork,
+    config: Config,
+    dataset: Dataset,
+    groups: int,
+    placement: Placement,
+) -> Context:
+    """Makes a method's context on a dataset, and refuses a network that does not go with it."""
+    model = abstract_network(network, placement)
+    with library_refusals(method):
+        context = make_context(method, model, config, dataset.X_train.shape[1:], groups)
+    check_private(method, context, config, placement)
+    return context
+
+
+def _placed_step(
+    method: Method,
+    context: Context,
+    optimizer: SeededOptimizer,
+    config: Config,
+    placement: Placement,
+) -> Step:
+    """Makes the step on its devices, which leaves out updates that are not finite if it should."""
+    with library_refusals(method, context):
+        step = make_step(method, context, optimizer(context, 0), config, placement.axis_name)
+    step = parallelize(step, placement)
+    # Outside of the parallel step, where all devices have the same metrics.
+    return guarded(step) if config.nonfinite == "skip" else step
+
+
+def _evaluation(
+    method: Method, context: Context, dataset: Dataset, placement: Placement
+) -> AheadOfTime | StreamedEvaluation:
+    """Makes the evaluation of rows in memory, or of a stream of them."""
+    pure = make_evaluate(method, context.functional.apply, placement=placement)
+    in_memory = dataset.stream is None
+    return AheadOfTime(pure) if in_memory else StreamedEvaluation(pure, dataset, placement)
 
 
 class Trainers:
