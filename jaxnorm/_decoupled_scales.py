@@ -25,7 +25,8 @@ from jaxnorm._numerics import nonzero, promote, wide_dtype
 from jaxnorm._paths import Path, is_absent, map_entries, named_entries
 from jaxnorm._phases import unit_sum
 from jaxnorm._sphere import squared_norm
-from jaxnorm._trace.interpret import Apply, Layer, Program, compiled
+from jaxnorm._trace.interpret import Apply, Program, compiled
+from jaxnorm._trace.replay import Layer
 
 Values = Float[Array, "..."]
 

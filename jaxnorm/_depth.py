@@ -8,7 +8,7 @@ from jaxtyping import PyTree
 from jaxnorm._paths import Path, named_entries
 from jaxnorm._trace.graph import Graph, Sum
 from jaxnorm._trace.interpret import Apply, trace
-from jaxnorm._trace.rules import LINEAR, PARTS, PRODUCTS, STACKS, SUMS
+from jaxnorm._trace.primitives import LINEAR, PARTS, PRODUCTS, STACKS, SUMS
 from jaxnorm._trace.streams import stream_branches
 from jaxnorm._trace.values import Node
 

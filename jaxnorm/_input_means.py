@@ -11,10 +11,11 @@ from jaxtyping import Array, Float, PyTree
 from jaxnorm._layout import Layout, kernels_by_path
 from jaxnorm._numerics import promote, wide_dtype
 from jaxnorm._paths import Path, is_absent, map_entries, named_entries
-from jaxnorm._trace.interpret import Apply, Collected, Layer, Program, Turns, interpreted, trace
+from jaxnorm._trace.interpret import Apply, Program, interpreted, trace
 from jaxnorm._trace.kernels import BiasedKernel, biased_kernels
+from jaxnorm._trace.primitives import product_axes
 from jaxnorm._trace.queries import plain_shapes
-from jaxnorm._trace.rules import product_axes
+from jaxnorm._trace.replay import Collected, Layer, Turns
 
 Values = Float[Array, "..."]
 

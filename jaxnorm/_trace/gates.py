@@ -15,7 +15,8 @@ from jaxtyping import Array, Float
 
 from jaxnorm._paths import Path
 from jaxnorm._trace.graph import Graph
-from jaxnorm._trace.interpret import Place, Program
+from jaxnorm._trace.interpret import Program
+from jaxnorm._trace.replay import Place
 from jaxnorm._trace.streams import activated, leads_linearly
 from jaxnorm._trace.values import Node
 from jaxnorm._trace.views import VIEWS

@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection
 from typing import Literal, NamedTuple
 
-from jaxnorm._trace.rules import LINEAR, STACKS, SUMS
+from jaxnorm._trace.primitives import LINEAR, STACKS, SUMS
 from jaxnorm._trace.values import Node
 from jaxnorm._trace.views import SLICES, VIEWS
 

@@ -4,9 +4,10 @@ from typing import NamedTuple
 
 from jaxnorm._node import Axes
 from jaxnorm._paths import Path
-from jaxnorm._trace.interpret import Layer, Program
+from jaxnorm._trace.interpret import Program
 from jaxnorm._trace.layers import private_biases
-from jaxnorm._trace.rules import PRODUCTS
+from jaxnorm._trace.primitives import PRODUCTS
+from jaxnorm._trace.replay import Layer
 
 
 class BiasedKernel(NamedTuple):

@@ -15,10 +15,11 @@ from jaxnorm._paths import Path, listed
 from jaxnorm._reparametrize import effective
 from jaxnorm._trace import samples
 from jaxnorm._trace.batch_statistics import warn_of_batch_normalization
-from jaxnorm._trace.interpret import Apply, Collected, Layer, Program, Replace, Turns, trace
+from jaxnorm._trace.facts import Facts
+from jaxnorm._trace.interpret import Apply, Program, trace
 from jaxnorm._trace.mesh import MeshAxes, product_mesh_axes
 from jaxnorm._trace.phases import OutputPhase, output_phases
-from jaxnorm._trace.rules import Facts
+from jaxnorm._trace.replay import Collected, Layer, Replace, Turns
 from jaxnorm._trace.values import Product, Use
 
 

@@ -3,8 +3,9 @@
 from typing import Any, NamedTuple
 
 from jaxnorm._mesh import varying_axes
-from jaxnorm._trace.interpret import Place, Program
-from jaxnorm._trace.rules import PRODUCTS
+from jaxnorm._trace.interpret import Program
+from jaxnorm._trace.primitives import PRODUCTS
+from jaxnorm._trace.replay import Place
 
 
 class MeshAxes(NamedTuple):

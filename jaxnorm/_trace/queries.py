@@ -12,8 +12,8 @@ from jaxnorm._node import Axes, is_node
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._reparametrize import effective
 from jaxnorm._trace.batch_statistics import warn_of_batch_normalization
+from jaxnorm._trace.facts import Facts
 from jaxnorm._trace.interpret import Apply, Program, trace
-from jaxnorm._trace.rules import Facts
 from jaxnorm._trace.values import Product
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from jaxnorm._paths import Path
 from jaxnorm._trace.graph import Graph
 from jaxnorm._trace.interpret import Program
-from jaxnorm._trace.rules import product_axes
+from jaxnorm._trace.primitives import product_axes
 from jaxnorm._trace.streams import stream_sums
 
 

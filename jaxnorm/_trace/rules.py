@@ -1,9 +1,7 @@
 """Transfer rules: the abstract values that each primitive makes of those of its operands."""
 
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -12,21 +10,20 @@ import numpy as np
 
 from jaxnorm._paths import Path
 from jaxnorm._phases import phased
-from jaxnorm._trace.values import CONSTANT, INPUT, Node, Product, Units, Use, Value, sources
-from jaxnorm._trace.views import BROADCAST, PARTIAL, SLICES, VIEWS, Dim, Factor, View
-
-PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
-SUMS = ("add", "add_any")
-AFFINE = (*SUMS, "sub", "mul", "div", "neg")
-STACKS = ("stack", "concatenate")
-#: Primitives that take a part of an array.
-PARTS = (*SLICES, "gather")
-#: Primitives that are linear in their first operand, unless they cast it to integers or pad it with
-#: other numbers than 0.
-LINEAR = (
-    *(*VIEWS, "device_put", "gather", "neg", "optimization_barrier", "pad"),
-    *("reduce_sum", "reduce_window_sum"),
+from jaxnorm._trace.facts import Facts
+from jaxnorm._trace.primitives import (
+    AFFINE,
+    LINEAR,
+    PARTS,
+    PRODUCTS,
+    STACKS,
+    SUMS,
+    phase_steps,
+    product_axes,
+    row_groups,
 )
+from jaxnorm._trace.values import CONSTANT, INPUT, Product, Units, Use, Value, sources
+from jaxnorm._trace.views import BROADCAST, PARTIAL, VIEWS, Dim, Factor, View
 
 #: Operations of the inputs and a parameter that is no kernel: a bias, a scale, a table.
 _ELEMENTWISE = (
@@ -41,123 +38,6 @@ MIXED = (
 #: Indices of an einsum of three operands or more, in the name that its equations are traced under;
 #: a named scope of the same form, such as `q,k,v`, is taken for one.
 _EINSUM = re.compile(r"[A-Za-z. ]*(?:,[A-Za-z. ]*){2,}(?:->[A-Za-z. ]*)?")
-
-
-@dataclass
-class Facts:
-    """Facts about the parameters that the interpreter collects on its pass.
-
-    Attributes:
-        kernels: the parameters that are followed to their products; None for all.
-        within: the loops, branches and shard_maps around the current equation.
-        turns: the number and the length of each scan around the current equation.
-        scans: how many scans there were so far.
-        nodes: the variables that depend on the inputs, in execution order; None to record none.
-        uses: the products of kernels.
-        refused: why a parameter is not understood.
-        changed: parameters of which another function is multiplied with the inputs.
-        opened: kernels whose product is in an opened call with a derivative of its own.
-        met: parameters that meet the inputs in something else than a product.
-        biases: parameters that are added to a product, one entry per sum.
-        read: parameters that anything else is made of.
-        marks: the product that is marked, if the value is one, with each mark's name.
-        bits: a bit for each variable that depends on the inputs.
-    """
-
-    kernels: frozenset[Path] | None
-    within: tuple[str, ...] = ()
-    turns: tuple[tuple[int, int], ...] = ()
-    scans: int = 0
-    nodes: list[Node] | None = None
-    uses: list[Use] = field(default_factory=list)
-    refused: dict[Path, str] = field(default_factory=dict)
-    changed: set[Path] = field(default_factory=set)
-    opened: set[Path] = field(default_factory=set)
-    met: set[Path] = field(default_factory=set)
-    biases: list[Path] = field(default_factory=list)
-    read: set[Path] = field(default_factory=set)
-    marks: list[tuple[str, Product | None]] = field(default_factory=list)
-    bits: dict[Any, int] = field(default_factory=dict)
-
-    def refuse(self, paths: Iterable[Path], reason: str, changed: bool = False) -> None:
-        for path in sorted(paths):
-            self.read.add(path)
-            self.refused.setdefault(path, reason)
-            if changed:
-                self.changed.add(path)
-
-    def as_variable(self, value: Value, variable: Any, operands: list[Value]) -> Value:
-        """Returns a value with a bit of its own and the ancestors of its operands."""
-        if not value.of_inputs:
-            return value
-        bit = self.bits.setdefault(variable, 1 << len(self.bits))
-        return value._replace(variable=bit, ancestors=bit).after(operands)
-
-    def recorded(
-        self,
-        value: Value,
-        name: str,
-        operands: list[Value],
-        variable: Any,
-        equation: Any = None,
-        carries: int | None = None,
-        place: tuple[int, ...] | None = None,
-    ) -> Value:
-        """Returns a value with its node in the graph, if it depends on the inputs.
-
-        The sum over a stack is recorded as the sum of what is stacked.
-        """
-        axes = joined_axes(equation) if equation else ()
-        nodes = tuple(x.node for x in operands if x.node is not None)
-        if self.nodes is None or not (nodes or value.of_inputs):
-            return value._replace(node=None)
-        if name == "reduce_sum" and nodes and axes == (self.nodes[nodes[0]].axis,):
-            return value._replace(node=self._added(self.nodes[nodes[0]].operands, variable))
-        constants = [x for x in operands if x.node is None]
-        constant = constants[0] if len(constants) == 1 else Value(sources=sources(constants))
-        is_product, shape = name in PRODUCTS and self.is_of_kernel(constant), variable.aval.shape
-        units = _unit_count(equation, operands, shape) if is_product else 0
-        axis = axes[0] if name in STACKS and axes else None
-        is_real = jnp.issubdtype(variable.aval.dtype, jnp.inexact)
-        self.nodes.append(
-            Node(name, nodes, constant, shape, units, is_real, self.turns, carries, axis, place)
-        )
-        return value._replace(node=len(self.nodes) - 1)
-
-    def _added(self, operands: tuple[int, ...], variable: Any) -> int:
-        """Returns the last node of a sum of nodes, one after the other."""
-        assert self.nodes is not None
-        total, *others = operands
-        for operand in others:
-            pair, shape = (total, operand), variable.aval.shape
-            self.nodes.append(Node("add", pair, CONSTANT, shape, turns=self.turns))
-            total = len(self.nodes) - 1
-        return total
-
-    def is_of_kernel(self, value: Value) -> bool:
-        """Returns True if a value is made of a kernel, or of any parameter if all may be one."""
-        paths = value.sources
-        return bool(paths if self.kernels is None else paths & self.kernels)
-
-
-def _unit_count(equation: Any, operands: list[Value], shape: tuple[int, ...]) -> int:
-    """Returns how many units the result of a product with a kernel has."""
-    side = next(i for i in (0, 1) if operands[i].node is None)
-    return math.prod(shape[place] for place in product_axes(equation, side)[2].values())
-
-
-def joined_axes(equation: Any) -> tuple[int, ...]:
-    """Returns the axes of a sum, or the one along which every operand is one entry of a stack."""
-    name, params = equation.primitive.name, equation.params
-    if name == "reduce_sum":
-        return tuple(map(int, params["axes"]))
-    if name == "stack":
-        return (params["axis"],)
-    if name == "concatenate" and equation.outvars[0].aval.shape[params["dimension"]] == len(
-        equation.invars
-    ):
-        return (params["dimension"],)
-    return ()
 
 
 #: ``(facts, equation, values of the operands) -> values of the results``.
@@ -441,7 +321,7 @@ def _product(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
     uses = [_use(facts, equation, view, sides[0], not other.of_parameters) for view in kernel.views]
     by_constants = frozenset() if of_inputs or not uses else paths - other.unmultiplied
     # Rows of different groups have different units in one place.
-    if len(uses) == 1 and uses[0].is_complete and not _row_groups(equation):
+    if len(uses) == 1 and uses[0].is_complete and not row_groups(equation):
         product = Product.of(uses[0], equation.outvars[0].aval.shape)
         result = result._replace(product=product, units=Units.of(product, other))
     return [result._replace(by_constants=by_constants)]
@@ -484,8 +364,7 @@ def _mixed_kernels(equation: Any, values: list[Value]) -> Iterator[Path]:
     values that depend on the layer's inputs (a gate), with weights of groups that have inputs of
     their own, or with keys that all heads share.
     """
-    is_conv = equation.primitive.name == "conv_general_dilated"
-    for side, other in ((1, 0),) if is_conv else ((0, 1), (1, 0)):
+    for side, other, contracted, free in _sides(equation):
         units = values[side].units
         if (
             units is None
@@ -494,8 +373,6 @@ def _mixed_kernels(equation: Any, values: list[Value]) -> Iterator[Path]:
         ):
             continue
         view = units.view
-        contracted, groups, places = product_axes(equation, side)
-        free = [axis for axis, place in places.items() if is_conv or place >= groups]
         is_query = _attends(equation, values) and view.added_axes(free)
         mixed = view.whole_axes(contracted) - units.grouped
         if mixed and view.own_axes(free) and not is_query:
@@ -506,7 +383,7 @@ def _use(facts: Facts, equation: Any, view: View, side: int, multiplies_inputs: 
     """Records the product of a kernel, perhaps with the inputs themselves."""
     contracted, groups, places = product_axes(equation, side)
     places = {axis: places[axis] for axis in places.keys() - view.broadcast_axes()}
-    fan_in, steps = view.contracted(contracted), _phase_steps(equation)
+    fan_in, steps = view.contracted(contracted), phase_steps(equation)
     strides = {view.whole_axis(axis): step for axis, step in steps.items()}
     if fan_in is None or None in strides:
         facts.refuse([view.path], "is contracted along a part of an axis, or joined to others")
@@ -518,48 +395,6 @@ def _use(facts: Facts, equation: Any, view: View, side: int, multiplies_inputs: 
     within = facts.within
     facts.uses.append(Use(view, fan_in, places, groups, multiplies_inputs, within, side))
     return facts.uses[-1]
-
-
-def product_axes(equation: Any, side: int) -> tuple[tuple[int, ...], int, dict[int, int]]:
-    """Returns the axes of one operand that a product sums over, and the places of the others.
-
-    A matrix product has the batch axes first, then the left operand's free axes, then the right's;
-    between the two is the number of batch axes.
-    """
-    ragged = equation.params.get("ragged_dot_dimension_numbers")
-    numbers = ragged.dot_dimension_numbers if ragged else equation.params["dimension_numbers"]
-    if equation.primitive.name == "conv_general_dilated":
-        return tuple(numbers.rhs_spec[1:]), 0, {numbers.rhs_spec[0]: numbers.out_spec[1]}
-    contracted, batch = numbers
-    used = [{*contracted[0], *batch[0]}, {*contracted[1], *batch[1], *_row_groups(equation)}]
-    free = [[a for a in range(equation.invars[i].aval.ndim) if a not in used[i]] for i in (0, 1)]
-    order = [*batch[side], *((None,) * len(free[0]) if side else ()), *free[side]]
-    places = {axis: place for place, axis in enumerate(order) if axis is not None}
-    return tuple(contracted[side]), len(batch[0]), places
-
-
-def _phase_steps(equation: Any) -> dict[int, int]:
-    """Returns how many taps lie between two that meet in one output, by the kernel's axis.
-
-    Between the inputs of a convolution with a dilated left operand are zeros.
-    """
-    if equation.primitive.name != "conv_general_dilated":
-        return {}
-    positions = equation.params["dimension_numbers"].rhs_spec[2:]
-    dilations = equation.params["lhs_dilation"], equation.params["rhs_dilation"]
-    steps = [stride // math.gcd(stride, taps) for stride, taps in zip(*dilations, strict=True)]
-    sizes = equation.invars[1].aval.shape
-    return {
-        axis: step
-        for axis, step in zip(positions, steps, strict=True)
-        if step > 1 and sizes[axis] > 1
-    }
-
-
-def _row_groups(equation: Any) -> tuple[int, ...]:
-    """Returns the axes of a ragged product's right operand that count groups of rows."""
-    ragged = equation.params.get("ragged_dot_dimension_numbers")
-    return tuple(ragged.rhs_group_dimensions) if ragged else ()
 
 
 def _refusal(equation: Any, sides: list[int]) -> str:
@@ -575,20 +410,29 @@ def _refusal(equation: Any, sides: list[int]) -> str:
             return "is multiplied with another parameter"
         case "conv_general_dilated" if sides == [0] or equation.params["batch_group_count"] != 1:
             return "is what a convolution slides over"
-        case "ragged_dot_general" if sides == [0] or not _row_groups(equation):
+        case "ragged_dot_general" if sides == [0] or not row_groups(equation):
             return "is in a ragged product, and has no part for each group of its rows"
     return ""
 
 
 def _altered_kernels(equation: Any, values: list[Value]) -> Iterator[Path]:
     """Yields the parameters that a product of inputs sums over some of their axes, not all."""
+    for side, other, contracted, free in _sides(equation):
+        for view in values[side].altered if values[other].of_inputs else ():
+            if view.varies(contracted) and view.varies(free):
+                yield view.path
+
+
+def _sides(equation: Any) -> Iterator[tuple[int, int, tuple[int, ...], list[int]]]:
+    """Yields each operand that may be a kernel: its side, the other side, and its axes.
+
+    The axes are those that the product sums over, and those of units, without the batch axes.
+    """
     is_conv = equation.primitive.name == "conv_general_dilated"
     for side, other in ((1, 0),) if is_conv else ((0, 1), (1, 0)):
         contracted, groups, places = product_axes(equation, side)
         free = [axis for axis, place in places.items() if is_conv or place >= groups]
-        for view in values[side].altered if values[other].of_inputs else ():
-            if view.varies(contracted) and view.varies(free):
-                yield view.path
+        yield side, other, contracted, free
 
 
 #: The transfer rules; a primitive that is not here is an elementwise operation, or is refused.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from jaxnorm._paths import Path, listed
 from jaxnorm._trace.graph import MULTIPLICATIONS, Graph, Sum, has_scale, is_scaling
 from jaxnorm._trace.interpret import Program
-from jaxnorm._trace.rules import LINEAR, PARTS, STACKS, SUMS
+from jaxnorm._trace.primitives import LINEAR, PARTS, STACKS, SUMS
 from jaxnorm._trace.values import Node
 from jaxnorm._trace.views import SLICES, VIEWS
 
