@@ -160,7 +160,8 @@ def refresh_input_means(
     coordinates: m_W <- m_W - (C_new - C_old) m_b, for the momentum of SGD, the first moment of Adam
     and its relatives, and gradients that ``MultiSteps`` accumulates inside. Second moments (Adam),
     preconditioners and copies of the parameters (schedule-free optimizers) cannot be carried over
-    and stay as they are: with those refresh slowly, by a ``decay`` near 1.
+    and stay as they are: with those refresh slowly, by a ``decay`` near 1. The slopes that
+    ``normalizer_free(decoupled=True)`` measures move by the same d; the momentum stays for them.
 
     Args:
         opt_state: the state of any optimizer that contains a `centered_inputs`.
@@ -181,6 +182,13 @@ def refresh_input_means(
     Raises:
         ValueError: if the state contains no `centered_inputs`, for a decay outside of [0, 1], and
             if the model does not use a kernel whose means the state has as before.
+        TypeError: for an ``apply`` that is no function, a decay that is no number, and one string
+            in the place of several expressions.
+
+    The model is traced once for means and slopes, and once more if kernels are narrower than
+    float32, in which they are measured. Under jit the means are those of the whole minibatch,
+    however it is sharded; under pmap and shard_map they are those of the device's own rows, unless
+    ``axis_name`` averages them.
 
     Example:
         >>> params = {"kernel": jnp.ones((2, 1)), "bias": jnp.zeros(1)}
@@ -189,6 +197,8 @@ def refresh_input_means(
         >>> refresh_input_means(state, apply, params, jnp.ones((1, 2)), decay=0.5).means["kernel"]
         Array([[0.5],
                [0.5]], dtype=float32)
+
+    Source: ours; the coordinates are those of the sources of `centered_inputs`.
     """
     if decay is None:
         decay = _decay_of(inputs, axis_name)

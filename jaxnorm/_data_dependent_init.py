@@ -38,9 +38,10 @@ def data_dependent_init(
     w_i <- w_i d / s_i and b_i <- -m_i d / s_i, m_i and s_i the mean and standard deviation of w_i'x
     over samples and positions, d the wanted one, layer by layer in execution order: each layer gets
     its inputs from the layers before it after their own initialization. The bias is the parameter,
-    of one value per unit in any shape, that the model adds to the product directly and uses nowhere
-    else; a layer without one only gets its variance. A unit of a transposed convolution with a
-    stride is a phase and a channel: each phase gets its variance, and all of a channel one mean.
+    of one value per channel in any shape, that the model adds to the product directly and uses
+    nowhere else; a layer without one only gets its variance. A unit of a transposed convolution
+    with a stride is a phase and a channel: each phase gets its variance, and all of a channel one
+    mean.
 
     Args:
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters;
@@ -69,8 +70,8 @@ def data_dependent_init(
     Warns:
         UserWarning: for a bias beside a kernel that cannot be fitted, because the model adds it to
             a sum (as a recurrent cell does), after a gain, to the products of several kernels or
-            not at all, or because it does not have one value per unit; and for a model that still
-            has batch normalization, as `traced_layout`.
+            not at all, or because it does not have one value per channel; and for a model that
+            still has batch normalization, as `traced_layout`.
 
     Under jit the moments are those of the whole minibatch, however it is sharded; under pmap and
     shard_map, of the device's own: call it once, before sharding.

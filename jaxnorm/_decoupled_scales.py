@@ -36,10 +36,10 @@ class DecoupledScalesState(NamedTuple):
 
     Attributes:
         slopes: the parameters' structure with S of each kernel, of its shape, in float32 or wider:
-            the derivative of half the variance of a unit's pre-activations by its weights, which is
-            their covariance with its inputs; MaskedNode elsewhere.
+            the derivative of half the variance of a channel's pre-activations by its weights, which
+            is their covariance with its inputs; MaskedNode elsewhere.
         sizes: the same with the norm of each unit when the optimizer was made, its fan-in axes as
-            axes of size 1.
+            axes of size 1 (each tap of a phase has the value of its phase).
         inner_state: the state of the wrapped optimizer.
     """
 
@@ -148,7 +148,7 @@ def _is_state(x: Any) -> bool:
 
 
 def measured_slopes(program: Program, pairs: Pairs, axis_name: Hashable | None = None) -> ByPath:
-    """Returns S of these kernels by path: gradients of half the variances of their units."""
+    """Returns S of these kernels by path: gradients of half the variances of their channels."""
 
     def half_variance(layer: Layer, operands: list[Any], result: Values) -> Values:
         z = promote(result)

@@ -39,12 +39,12 @@ def input_means(
 ) -> PyTree:
     """Means of the inputs that each weight of a kernel is multiplied with.
 
-    C = d m_i / d w_i, the derivative of a unit's mean pre-activation, over rows and positions, by
-    its weights. For a dense kernel it is the mean of the inputs. For a convolution it is what each
-    tap sees: with padding a tap at the border of the kernel sees zeros too, in a kernel of stride
-    or dilation a part of the positions, and a tap of a transposed convolution the positions of its
-    phase. A kernel is measured if each of its products gets one bias, of one value per unit, which
-    the model adds to the product directly and reads nowhere else.
+    C = d m_i / d w_i, the derivative of a channel's mean pre-activation, over rows and positions,
+    by its weights. For a dense kernel it is the mean of the inputs. For a convolution it is what
+    each tap sees: with padding a tap at the border of the kernel sees zeros too, in a kernel of
+    stride or dilation a part of the positions, and a tap of a transposed convolution the positions
+    of its phase. A kernel is measured if each of its products gets one bias, of one value per
+    channel, which the model adds to the product directly and reads nowhere else.
 
     Args:
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters.
@@ -57,8 +57,13 @@ def input_means(
 
     Returns:
         A tree of the structure of ``params``: at each measured kernel C in float32 or wider, of the
-        kernel's rank, with size 1 along the axes of units that read the same inputs; MaskedNode
+        kernel's rank, with size 1 along the axes of channels that read the same inputs; MaskedNode
         elsewhere. A kernel that is used several times has the average over its uses.
+
+    Raises:
+        ValueError: for a layout that constrains nothing, or of another structure.
+        TypeError: for an ``apply`` that is no function, and one string in the place of several
+            expressions.
 
     Nothing but a forward pass and one product with a constant per kernel is computed. Under jit
     the means are those of the whole minibatch, however it is sharded.
@@ -130,7 +135,7 @@ def _widened(params: PyTree, pairs: Pairs) -> PyTree:
 
 
 def measured(program: Program, pairs: Pairs, axis_name: Hashable | None = None) -> ByPath:
-    """Returns the input means of these kernels by path: the gradients of their units' means."""
+    """Returns the input means of these kernels by path: the gradients of their channels' means."""
 
     def mean(layer: Layer, operands: list[Any], result: Values) -> Values:
         output = promote(_first_unit(layer, operands) if pairs[layer.path].is_shared else result)

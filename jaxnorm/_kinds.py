@@ -18,7 +18,7 @@ class Scaled(Reparametrization):
 
     The scale of a normalization layer, applied to parameters instead of activations: the
     pre-activations gamma (v'x) + b are the same, at O(parameters) instead of O(batch x
-    activations).
+    activations). Elementwise: equal under jit, vmap, pmap and shard_map; keeps shardings.
 
     Attributes:
         kernel: v, an array of the kernel's shape, or another node.
@@ -159,7 +159,11 @@ class WeightNormalized(Reparametrization):
     """Direction and length per unit: w_i = g_i v_i / ||v_i||.
 
     The gradient with respect to v is orthogonal to v and scales with g / ||v||. A zero direction
-    has a zero effective kernel and zero gradients, never NaN: such a unit is dead.
+    has a zero effective kernel and zero gradients, never NaN: such a unit is dead. In a transposed
+    convolution with a stride the length is that of a channel, over all of its phases.
+
+    Under jit, vmap, pmap and with sharded arrays the result is the same; inside shard_map the
+    fan-in must be whole.
 
     Attributes:
         direction: v, an array of the kernel's shape and type.
@@ -200,7 +204,11 @@ class CenteredWeightNormalized(WeightNormalized):
 
     ``effective()`` of the node of a kernel is ``center(kernel)``. A unit of equal weights has a
     zero effective kernel and zero gradients, never NaN; units with a single weight, which have no
-    zero-mean direction, are refused with a ValueError.
+    zero-mean direction, are refused with a ValueError. In a transposed convolution with a stride
+    each phase has its mean, and the length is that of a channel, over all of its phases.
+
+    Under jit, vmap, pmap and with sharded arrays the result is the same; inside shard_map the
+    fan-in must be whole.
 
     Attributes:
         direction: v, an array of the kernel's shape and type.
@@ -226,7 +234,11 @@ class WeightStandardized(Reparametrization):
     The standard deviation runs over the fan-in. The gradient with respect to v scales with gain /
     std v: it explodes if the raw weights shrink, which is why the method goes with a normalization
     of activations, and why `sphere_projection` exists. A unit of equal weights has a zero effective
-    kernel and zero gradients, never NaN.
+    kernel and zero gradients, never NaN. In a transposed convolution with a stride each phase has
+    its mean, and the deviation is that of a channel, over all of its phases.
+
+    Under jit, vmap, pmap and with sharded arrays the result is the same; inside shard_map the
+    fan-in must be whole.
 
     Attributes:
         kernel: v, an array of the kernel's shape and type.

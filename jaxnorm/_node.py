@@ -25,15 +25,15 @@ class Reparametrization(abc.ABC):
     A subclass is a frozen dataclass and a pytree node by itself, without a decorator. It annotates
     its fields, ``fan_in_axes`` among them, and has the two methods below. Its array fields are
     pytree children; ``fan_in_axes`` is static. Fields named in ``kernel_fields`` have the kernel's
-    own shape, so constraints on the kernel's fan-in axes apply to them; the other fields are per
-    unit. ``docs/guides/compose.md`` has a kind of twelve lines.
+    own shape, so constraints on the kernel's fan-in axes apply to them; the other fields have one
+    value per channel. ``docs/guides/compose.md`` has a kind of twelve lines.
     """
 
     #: Names of the fields that have the kernel's shape.
     kernel_fields: ClassVar[tuple[str, ...]] = ()
     #: Names of the fields that are part of the node's type, not of its data.
     static_fields: ClassVar[tuple[str, ...]] = ("fan_in_axes",)
-    #: Name of the field that multiplies the kernel per unit; None for a kind without one.
+    #: Name of the field that multiplies the kernel per channel; None for a kind without one.
     scale_field: ClassVar[str | None] = None
     #: Names of fields in paths and checkpoints, if they are not the fields' own: two kinds whose
     #: fields have the same names and another meaning must differ here.
@@ -64,7 +64,7 @@ class Reparametrization(abc.ABC):
         """Returns a node whose effective kernel is multiplied by ``factor``, if the set allows it.
 
         Args:
-            factor: a scalar, or one value per unit with the fan-in axes kept as axes of size 1.
+            factor: a scalar, or one value per channel with the fan-in axes kept as axes of size 1.
         """
         return self.from_kernel(multiplied(self.effective(), factor), self.fan_in_axes)
 

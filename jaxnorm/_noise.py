@@ -21,8 +21,8 @@ from jaxnorm._reparametrize import effective
 from jaxnorm._trace.layers import KernelCall, run_layers
 from jaxnorm._trace.samples import count_rows
 
-#: The numbers that share a draw: ``sample``, all positions of a unit in a sample; ``position``,
-#: none; ``step``, all samples and positions of a unit.
+#: The numbers that share a draw: ``sample``, all positions of a channel in a sample;
+#: ``position``, none; ``step``, all samples and positions of a channel.
 Per = Literal["sample", "position", "step"]
 
 #: A pytree prefix of the parameters with their `jax.sharding.PartitionSpec`, or None.
@@ -55,10 +55,10 @@ def with_scale_noise(
             noise), as `linear_stddev` returns it. For a stack of layers that the model scans over,
             an array may have one value per layer of the whole stack. Not differentiated.
         layout: the kernels that have noise; ``exclude("^head/")`` leaves the classifier out.
-        per: ``"sample"`` draws per sample and unit, the same number at all positions of an image;
-            ``"position"`` draws for each number of the product; ``"step"`` draws per unit, the
-            same number for all samples, as `noise_injection` does (deep networks do not train
-            with it).
+        per: ``"sample"`` draws per sample and channel, the same number at all positions of an
+            image; ``"position"`` draws for each number of the product; ``"step"`` draws per
+            channel, the same number for all samples, as `noise_injection` does (deep networks do
+            not train with it).
         free: regular expressions, searched for in the ``/``-joined paths, of parameters that the
             model uses as inputs (learned queries), as `traced_layout` takes them.
         specs: inside shard_map and pmap, the `PartitionSpec` of each parameter: the ``in_specs``,

@@ -1,4 +1,4 @@
-"""Noise on the scales among the parameters: one draw per unit and update."""
+"""Noise on the scales among the parameters: one draw per channel and update."""
 
 import zlib
 from functools import partial
@@ -38,7 +38,7 @@ def perturb_scales(
     *,
     specs: Specs = None,
 ) -> PyTree:
-    """Returns the parameters with noisy scales: gamma (1 + n), n ~ N(0, sigma^2), one n per unit.
+    """Returns parameters with noisy scales: gamma (1 + n), n ~ N(0, sigma^2), one n per channel.
 
     The pure form of `noise_injection`, for use inside a loss: the gradient through it is that with
     respect to the clean gamma.
@@ -46,7 +46,7 @@ def perturb_scales(
     Args:
         params: a tree of parameters with reparametrized kernels.
         stddev: sigma; a number, or a pytree prefix of numbers and None (no noise); an array has
-            one value per unit of the whole scale.
+            one value per channel of the whole scale.
         key: a PRNG key; the draw of a leaf depends only on the key and on the leaf's path.
         where: the noisy leaves, instead of the default (the ``scale`` of every `Scaled` node and
             the ``channel_scale`` of `jaxnorm.nnx.ScaleAndBias`): a pytree prefix of bools, or a
@@ -77,7 +77,7 @@ def perturb_scales(
         (True, False)
 
     Source: Ikami et al. 2021, Eq. 7. The paper leaves open whether n is drawn per sample; here n is
-    drawn per unit and step, as the statistics of a minibatch are.
+    drawn per channel and step, as the statistics of a minibatch are.
     """
     stddevs = _stddev_tree(params, stddev, where)
     return _multiply(params, _factor_tree(params, stddevs, broadcast(specs, params, "specs"), key))
@@ -111,7 +111,7 @@ def noise_injection(
     """Trains clean scales gamma while the network sees gamma (1 + n_t), n_t ~ N(0, sigma^2).
 
     The transformation wraps an optimizer and must be the outermost one that changes updates: the
-    parameters between two updates are noisy, so the loss needs no change. Each unit has one draw
+    parameters between two updates are noisy, so the loss needs no change. Each channel has one draw
     per update, which all samples share, as the statistics of a minibatch are.
     `jaxnorm.with_scale_noise` draws per sample; `noise_injection` is for comparing the two, and for
     models that cannot be traced.
@@ -135,8 +135,8 @@ def noise_injection(
         inner: the optimizer, constraint included: ``optax.chain(optax.sgd(0.1),
             sphere_projection())``.
         stddev: sigma; a number, or a pytree prefix of numbers and None (no noise), as
-            `jaxnorm.linear_stddev` returns it; an array has one value per unit of the whole scale.
-            With 0 the parameters equal those of ``inner`` to the bit.
+            `jaxnorm.linear_stddev` returns it; an array has one value per channel of the whole
+            scale. With 0 the parameters equal those of ``inner`` to the bit.
         seed: an integer from 0 to 2^32 - 1; the draws depend only on the seed, the update count and
             the leaf's path, not on sharding, masks or restarts.
         where: the noisy leaves, instead of the default (the ``scale`` of every `Scaled` node and
@@ -229,7 +229,17 @@ def clean_parameters(opt_state: PyTree, params: PyTree) -> PyTree:
     Leaves are matched by path, so ``params`` may be boxed (`flax.nnx.State`) or plain dicts. It
     communicates nothing under jit, pmap and shard_map.
 
-    Example: see `noise_injection`.
+    Example:
+        >>> params = {"kernel": Scaled.from_kernel(jnp.ones((3, 2)), -2)}
+        >>> tx = noise_injection(optax.sgd(0.1), 0.5, seed=0)
+        >>> zeros = jax.tree.map(jnp.zeros_like, params)
+        >>> updates, state = tx.update(zeros, tx.init(params), params)
+        >>> noisy = optax.apply_updates(params, updates)
+        >>> clean_parameters(state, noisy)["kernel"].scale.tolist()
+        [1.0, 1.0]
+
+    Source: ours; averages and exports need the scales without the noise of Ikami et al. 2021, Eq.
+    7.
     """
     nodes = jax.tree.leaves(opt_state, is_leaf=_is_noise_state)
     states = [node for node in nodes if _is_noise_state(node)]

@@ -81,7 +81,7 @@ def project_to_sphere(
     Args:
         kernel: array of any rank and floating type.
         fan_in_axes: the axes of one unit's weight vector; the other axes count units.
-        squared_radius: c, a positive number, or an array of one value per unit.
+        squared_radius: c, a positive number, or an array of one value per channel.
         centered: if True, the mean over the fan-in is removed first.
 
     Returns:
@@ -195,12 +195,14 @@ def to_sphere_in_one_pass(
 
 
 def squared_norm(wide: Kernel, axes: Axes) -> Float[Array, "..."]:
-    """Returns ||w||^2 per unit, with the fan-in axes kept as axes of size 1."""
+    """Returns ||w||^2 per unit, in the form of `unit_sum`."""
     return unit_sum(jnp.square(wide), axes)
 
 
 def broadcast_radius(squared_radius: Any, wide: Kernel, axes: Axes) -> Float[Array, "..."]:
-    """Returns c as a scalar, or as one value per unit with the fan-in axes as axes of size 1.
+    """Returns c as a scalar, or as values that broadcast with the kernel.
+
+    It may be one value per channel, or one per unit in the form of `unit_sum`.
 
     Raises ValueError for any other shape, which would broadcast against the weights of a unit.
     """

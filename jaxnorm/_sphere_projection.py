@@ -36,7 +36,8 @@ class InitialNormsState(NamedTuple):
 
     Attributes:
         squared_norms: the parameters' structure with ||w||^2 per unit of a constrained kernel, in
-            float32 or wider with the fan-in axes as axes of size 1; MaskedNode elsewhere.
+            float32 or wider, with the fan-in axes as axes of size 1 (each tap of a phase has the
+            value of its phase); MaskedNode elsewhere.
     """
 
     squared_norms: PyTree
@@ -62,8 +63,8 @@ def sphere_projection(
     Args:
         layout: which leaves are kernels, and their fan-in axes.
         squared_radius: c; a positive number, a pytree prefix of numbers (the paper's c per layer)
-            and of arrays with one value per unit, or None: each unit keeps the norm that it had at
-            ``init``.
+            and of arrays with one value per channel, or None: each unit keeps the norm that it had
+            at ``init``.
         centered: if True, the units are also zero-mean; a bool, or a pytree prefix of them.
         tangent: if True, the update is first projected onto the tangent space at the old weights,
             u <- u - (w'u / ||w||^2) w, with u and w centered if the units are: a step of Riemannian

@@ -11,7 +11,7 @@ from jaxnorm._trace.replay import Layer
 
 
 class BiasedKernel(NamedTuple):
-    """Kernel whose products all get one bias, of one value per unit, that nothing else reads.
+    """Kernel whose products all get one bias, of one value per channel, that nothing else reads.
 
     Attributes:
         bias: the path of the bias.

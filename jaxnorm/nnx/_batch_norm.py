@@ -207,6 +207,8 @@ class Standardization(BatchNorm):
         num_features: the number of units, the size of the units' axis.
         **options: those of `BatchNorm`, except ``use_scale`` and ``use_bias``.
 
+    Under jit, pmap and shard_map the batch is that of `BatchNorm`.
+
     Example:
         >>> Standardization(1, epsilon=0.0)(jnp.array([[1.0], [3.0]])).tolist()
         [[-1.0], [1.0]]
