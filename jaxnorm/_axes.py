@@ -57,7 +57,7 @@ def refuse_leading_units(kernel: Any, axes: Axes, name: str, advice: str) -> Non
 
 
 def check_per_unit(value: Any, shape: tuple[int, ...], name: str) -> None:
-    """Raises ValueError for an array that is not one value per channel and would be broadcast."""
+    """Raises ValueError for an array that is not one value per unit and would be broadcast."""
     if jnp.shape(value) not in ((), tuple(shape)):
         raise ValueError(
             f"{name} has the shape {jnp.shape(value)}; wanted {tuple(shape)}, one value per unit "

@@ -18,7 +18,7 @@ class Folded(NamedTuple):
 
     Attributes:
         kernel: of the plain kernel's shape and type.
-        bias: one value per unit, of the kernel's type.
+        bias: one value per channel, of the kernel's type.
     """
 
     kernel: Float[Array, "..."]
@@ -44,11 +44,11 @@ def fold_into_kernel(
 
     Args:
         kernel: the plain kernel; for a reparametrized one its `effective` kernel.
-        bias: the layer's bias per unit, or None.
-        mean: mu, the running mean per unit; None for a normalization without one.
-        variance: the running variance per unit; None for a normalization that does not divide.
-        scale: gamma per unit; 1 if None.
-        offset: beta per unit; 0 if None.
+        bias: the layer's bias per channel, or None.
+        mean: mu, the running mean per channel; None for a normalization without one.
+        variance: the running variance per channel; None for a normalization that does not divide.
+        scale: gamma per channel; 1 if None.
+        offset: beta per channel; 0 if None.
         fan_in_axes: the kernel's axes that the weights of one unit run over.
         epsilon: added to the variance. A unit for which both are zero is not divided, as in
             `jaxnorm.nnx.BatchNorm`.

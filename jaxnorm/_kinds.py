@@ -14,7 +14,7 @@ from jaxnorm._sphere import Kernel, center, check_centering, squared_norm, to_sp
 
 
 class Scaled(Reparametrization):
-    """Scale per unit on top of a kernel, or of another reparametrization: w_i = gamma_i v_i.
+    """Scale per channel on top of a kernel, or of another reparametrization: w_i = gamma_i v_i.
 
     The scale of a normalization layer, applied to parameters instead of activations: the
     pre-activations gamma (v'x) + b are the same, at O(parameters) instead of O(batch x
@@ -229,7 +229,7 @@ class CenteredWeightNormalized(WeightNormalized):
 
 
 class WeightStandardized(Reparametrization):
-    """Standardized kernel with a gain per unit: w_i = gain_i (v_i - mean v_i) / std v_i.
+    """Standardized kernel with a gain per channel: w_i = gain_i (v_i - mean v_i) / std v_i.
 
     The standard deviation runs over the fan-in. The gradient with respect to v scales with gain /
     std v: it explodes if the raw weights shrink, which is why the method goes with a normalization
@@ -279,7 +279,7 @@ class WeightStandardized(Reparametrization):
 def _with_norms(
     kernel: Any, fan_in_axes: int | Axes, centered: bool, mean: bool = False
 ) -> tuple[Kernel, Kernel, Axes]:
-    """Returns the kernel, the norm (root mean square if ``mean``) per unit, and the axes."""
+    """Returns the kernel, the norm (root mean square if ``mean``) per channel, and the axes."""
     plain = effective_kernel(kernel)
     axes = negative_axes(fan_in_axes, plain.ndim, "the kernel")
     check_centering(plain, axes, centered, "the kernel")
@@ -298,5 +298,5 @@ def _on_sphere(
     if strides_of(axes):  # Each phase has zero sums, and the channel's one length.
         wide, centered = center(wide, axes) if centered else wide, False
     deviation, factor = to_sphere(wide, tuple(axes), squared_radius, centered)
-    # One factor per unit, so that its gradient is one pass over the kernel.
+    # One factor per channel, so that its gradient is one pass over the kernel.
     return (deviation * (gain * factor)).astype(kernel.dtype)

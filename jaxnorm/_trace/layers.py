@@ -36,8 +36,8 @@ class KernelCall(NamedTuple):
             such axis, or if it was not asked for.
         fan_in: the kernel's axes, negative, that the product sums over; None for parts of axes.
         turns: inside scans over stacked kernels, the index of the layer along each axis of layers.
-        bias: the parameter of one value per unit that the model adds to the product directly, and
-            that it reads only beside this kernel; None without one.
+        bias: the parameter of one value per channel that the model adds to the product directly,
+            and that it reads only beside this kernel; None without one.
         added: the bias that the model adds to the output next, and that the replacement of the
             output has to include, if it is ``"separate"``.
         mesh: the mesh axes of the product inside a checked shard_map.

@@ -23,8 +23,8 @@ def traced_layout(apply: Apply, params: PyTree, *inputs: Any, free: Sequence[str
     The model is traced, and each parameter is followed through transposes, reshapes, casts between
     floating types, slices, broadcasts, ``stop_gradient``, ``device_put``, straight-through
     estimators (``w + stop_gradient(q(w) - w)``) and constants that multiply it (one number, or one
-    per unit) to the matrix product, ragged product or convolution that uses it. The axes that are
-    summed over are its fan-in. So the layout is right for attention projections, grouped,
+    per channel) to the matrix product, ragged product or convolution that uses it. The axes that
+    are summed over are its fan-in. So the layout is right for attention projections, grouped,
     transposed and 1-D convolutions, stacked layers (``nn.scan``, ``nnx.scan``, ``filter_vmap``) and
     recurrent cells, whatever their names. Biases, scales, and tables whose rows are looked up are
     free.

@@ -72,7 +72,7 @@ class Product(NamedTuple):
         form: the current axes: factors of the kernel at its units, and further axes elsewhere.
         dims: the axes that the product was computed with.
         biased: True if a bias has been added.
-        bias: the parameter that was added, if it has one value per unit, in the kernel's order.
+        bias: the parameter that was added, if it has one value per channel, in the kernel's order.
     """
 
     use: Use
@@ -117,7 +117,7 @@ class Product(NamedTuple):
         return self._replace(biased=True, bias=bias.path if bias and per_unit else None)
 
     def _has_order_of(self, bias: View) -> bool:
-        """Returns True if the bias has one value per unit, in the order of the kernel's units.
+        """Returns True if the bias has one value per channel, in the kernel's order.
 
         Axes of layers are the first ones, as code that meets stacks of biases takes them.
         """
