@@ -15,7 +15,7 @@ from jaxnorm._decoupled_scales import decoupled_scales, measured_slopes
 from jaxnorm._input_means import pairs_in, plain_program
 from tests.devices import mesh
 from tests.draws import draw
-from tests.trees import assert_close
+from tests.trees import QUICK, assert_close
 
 X = 0.7 + draw(0, 24, 5, 5, 4)
 LABELS = jnp.arange(24) % 5
@@ -211,8 +211,16 @@ def test_the_wrapped_optimizer_needs_the_parameters() -> None:
         tx.update(PARAMS, tx.init(PARAMS))
 
 
+def refreshed(apply: Any, params: Any, x: Any, decoupled: bool) -> Any:
+    """State of an optimizer that was made on x, with the means and slopes of 2 x."""
+    inner = decoupled_scales(optax.sgd(0.1), dense, params, x) if decoupled else optax.sgd(0.1)
+    state = centered_inputs(inner, dense, params, x).init(params)
+    return refresh_input_means(state, apply, params, 2 * x, decay=0.0)
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
 @pytest.mark.parametrize(("dtype", "traces"), [(jnp.float32, 1), (jnp.bfloat16, 2)])
-def test_one_trace_gives_means_and_slopes(dtype: Any, traces: int) -> None:
+def test_one_trace_gives_means_and_slopes(dtype: Any, traces: int, decoupled: bool) -> None:
     """A refresh calls the model once; narrow kernels are traced again, in float32, for both."""
     calls = []
 
@@ -220,14 +228,13 @@ def test_one_trace_gives_means_and_slopes(dtype: Any, traces: int) -> None:
         calls.append(None)
         return dense(params, x)
 
-    params = jax.tree.map(lambda x: x.astype(dtype), PARAMS)
-    x = ROWS.astype(dtype)
-    states = [
-        centered_inputs(tx, dense, params, x).init(params)
-        for tx in (optax.sgd(0.1), decoupled_scales(optax.sgd(0.1), dense, params, x))
-    ]
-    for state in states:
-        calls.clear()
-        refreshed = refresh_input_means(state, counted, params, 2 * x, decay=0.0)
-        assert len(calls) == traces
-    assert_covariance(refreshed.inner_state.slopes["w"], 2 * x, params["w"])
+    params, x = jax.tree.map(lambda x: x.astype(dtype), (PARAMS, ROWS))
+    jax.eval_shape(lambda: refreshed(counted, params, x, decoupled))
+    assert len(calls) == traces
+
+
+def test_slopes_of_narrow_kernels_are_measured_in_float32() -> None:
+    params, x = jax.tree.map(lambda x: x.astype(jnp.bfloat16), (PARAMS, ROWS))
+    slopes_of = lambda p, x: refreshed(dense, p, x, True).inner_state.slopes["w"]  # noqa: E731
+    found = jax.jit(slopes_of, compiler_options=QUICK)(params, x)
+    assert_covariance(found, 2 * x, params["w"])
