@@ -89,16 +89,16 @@ def train(norm: str, seed: int, rate: float, steps: int, x: jax.Array, y: jax.Ar
         logits, state = apply(params, state, x[rows], train=True)
         return optax.softmax_cross_entropy_with_integer_labels(logits, y[rows]).mean(), state
 
-    def step(carry: Any, rows: Any) -> Any:
-        params, state, opt_state = carry
+    @jax.jit
+    def step(params: Any, state: Any, opt_state: Any, rows: Any) -> Any:
         gradient, state = jax.grad(loss_of, has_aux=True)(params, state, rows)
         updates, opt_state = tx.update(gradient, opt_state, params)
-        return (optax.apply_updates(params, updates), state, opt_state), None
+        return optax.apply_updates(params, updates), state, opt_state
 
-    rows = jax.random.randint(jax.random.key(seed), (steps, 2), 0, len(x))
-    (params, state, _), _ = jax.jit(partial(jax.lax.scan, step))(
-        (params, state, tx.init(params)), rows
-    )
+    opt_state = tx.init(params)
+    # No scan over the updates: a CPU's convolutions are slow inside of loops.
+    for rows in jax.random.randint(jax.random.key(seed), (steps, 2), 0, len(x)):
+        params, state, opt_state = step(params, state, opt_state, rows)
     return jax.jit(lambda images: apply(params, state, images, train=False)[0].argmax(-1))
 
 
