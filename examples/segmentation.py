@@ -2,9 +2,10 @@
 
     python examples/segmentation.py --out runs/segmentation
 
-Images of discs and squares of any colour in noise, a class at each pixel. FOLDER gets runs.csv, a
-line per norm, rate and seed, from which a second call goes on, and masks.png, predictions under the
-first seed at the last rate. With ``--data FILE.npz`` (X: images, y: label maps) they are yours.
+Discs and squares pasted into parts of two photographs that scikit-learn ships, a class at each
+pixel. FOLDER gets runs.csv, a line per norm, rate and seed, from which a second call goes on, and
+masks.png, predictions under the first seed at the last rate. With ``--data FILE.npz`` (X: images,
+y: label maps) the images are yours; with ``--shapes`` discs and squares of any colour in noise.
 """
 
 import argparse
@@ -109,18 +110,42 @@ def mean_iou(predicted: np.ndarray, labels: np.ndarray) -> float:
     return 100 * float(np.mean(np.divide(both, either)))
 
 
-def draw(images: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns images of discs and squares of any colour, in noise, and their label maps."""
-    return segmented(np.random.default_rng(0), images, 32)
+def crops(draw: np.random.Generator, count: int, photographs: list[np.ndarray]) -> np.ndarray:
+    """Returns squares of 64 pixels out of photographs, pooled to 32, (count, 32, 32, 3)."""
+    squares = np.empty((count, 64, 64, 3), np.float32)
+    for square in squares:
+        photograph = photographs[draw.integers(len(photographs))]
+        top, left = (draw.integers(size - 63) for size in photograph.shape[:2])
+        square[:] = photograph[top : top + 64, left : left + 64]
+    return squares.reshape(count, 32, 2, 32, 2, 3).mean((2, 4)) / 255
 
 
-def load(path: Path | None) -> tuple[jax.Array, jax.Array, jax.Array, np.ndarray]:
-    """Returns 800 images to train on with their label maps, and 200 to report."""
-    if path is None:
-        x, y = draw(1000)
-    else:
+def draw(images: int, tested: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    """Returns images with pasted objects and their label maps, the last ones to be tested on.
+
+    No image to train on shows any part of a photograph that those of the test show.
+    """
+    from sklearn.datasets import load_sample_images  # two photographs of 427 x 640 pixels
+
+    rng = np.random.default_rng(0)
+    photographs = load_sample_images().images
+    parts = [
+        segmented(rng, count, 32, crops(rng, count, [image[:, columns] for image in photographs]))
+        for count, columns in [(images - tested, slice(480)), (tested, slice(480, None))]
+    ]
+    x, y = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return x, y
+
+
+def load(path: Path | None, shapes: bool = False) -> tuple[Any, Any, Any, np.ndarray]:
+    """Returns 800 images to train on with their label maps, and the others to report."""
+    if path is not None:
         arrays = np.load(path)
         x, y = arrays["X"].astype(np.float32), arrays["y"]
+    elif shapes:
+        x, y = segmented(np.random.default_rng(0), 1000, 32)
+    else:
+        x, y = draw(1000)
     x = (x - x[:800].mean((0, 1, 2))) / x[:800].std((0, 1, 2))
     return jnp.asarray(x[:800]), jnp.asarray(y[:800]), jnp.asarray(x[800:]), y[800:]
 
@@ -149,19 +174,20 @@ def write_masks(path: Path, images: Any, labels: Any, predicted: dict[str, Any])
 def main() -> None:
     """Trains what is missing, prints the mean IoU of each norm, and draws masks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, help="FILE.npz of X and y; drawn shapes without it")
+    parser.add_argument("--data", type=Path, help="FILE.npz of X and y")
+    parser.add_argument("--shapes", action="store_true", help="discs and squares in noise")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--norms", nargs="+", default=NORMS, choices=NORMS)
-    parser.add_argument("--rates", type=float, nargs="+", default=[0.1])
+    parser.add_argument("--rates", type=float, nargs="+", default=[0.03])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=800)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "runs.csv"
     if not path.exists():
         path.write_text("norm,rate,seed,steps,miou\n")
     finished = [line.split(",") for line in path.read_text().splitlines()]
-    x, y, test_x, test_y = load(options.data)
+    x, y, test_x, test_y = load(options.data, options.shapes)
     for norm, seed, rate in itertools.product(options.norms, range(options.seeds), options.rates):
         key = [norm, f"{rate:g}", str(seed), str(options.steps)]
         if any(row[: len(key)] == key for row in finished):
