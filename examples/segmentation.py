@@ -137,7 +137,7 @@ def draw(images: int, tested: int = 200) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-def load(path: Path | None, shapes: bool = False) -> tuple[Any, Any, Any, np.ndarray]:
+def load(path: Path | None = None, shapes: bool = False) -> tuple[Any, Any, Any, np.ndarray]:
     """Returns 800 images to train on with their label maps, and the others to report."""
     if path is not None:
         arrays = np.load(path)

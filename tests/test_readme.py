@@ -25,11 +25,11 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.slow
 def test_the_program_of_the_readme_is_short_and_runs() -> None:
-    """With a fifth of its updates; `tests/test_segmentation.py` ties its figures to their runs."""
+    """With a tenth of its updates; `tests/test_segmentation.py` ties its figures to their runs."""
     code = EXAMPLES[0][1]
     assert "jn.normalizer_free(" in code
     assert len(code.splitlines()) <= 20
-    printed = output_of({"readme": code.replace("(400, 2)", "(80, 2)")})
+    printed = output_of({"readme": code.replace("(800, 2)", "(80, 2)")})
     accuracy = re.fullmatch(r"pixels right: (\d+\.\d)%\n", printed)
     assert accuracy is not None
     assert float(accuracy[1]) > 60
