@@ -33,6 +33,32 @@ def test_the_table_of_the_readme_is_that_of_the_runs() -> None:
         assert f"{values.std(ddof=1):.1f}" == deviation
 
 
+def differences(folder: str, norm: str, seeds: int) -> np.ndarray:
+    """Returns the mean IoU of the call less that of a norm, by seed."""
+    scores = {
+        (row["norm"], int(row["seed"])): float(row["miou"])
+        for row in csv.DictReader((RUNS.parent / folder / "runs.csv").read_text().splitlines())
+        if row["rate"] == "0.03"
+    }
+    return np.array([scores[NORMS[2], seed] - scores[norm, seed] for seed in range(seeds)])
+
+
+@pytest.mark.parametrize("folder", ["", "threads", "avx2"])
+def test_the_pages_have_the_intervals_of_the_runs(folder: str) -> None:
+    """Student's t over seeds: 2.262 with nine degrees of freedom, 2.776 with four."""
+    page = (RUNS.parent / "README.md").read_text()
+    for norm in NORMS[:2]:
+        for seeds, quantile in ((5, 2.776), (10, 2.262)) if folder == "" else ((5, 2.776),):
+            values = differences(folder, norm, seeds)
+            half = quantile * values.std(ddof=1) / np.sqrt(seeds)
+            low, high = values.mean() - half, values.mean() + half
+            text = f"{values.mean():+.1f} [{low:+.1f}, {high:+.1f}]"
+            assert text in page
+            if seeds == 10:
+                assert text in (ROOT / "README.md").read_text()
+                assert text in (ROOT / "docs" / "guides" / "segmentation.md").read_text()
+
+
 def test_mean_iou_is_that_of_counted_pixels() -> None:
     """Two of three pixels of each class: intersections 2, 1 and 0, unions 3, 2 and 1."""
     labels, predicted = np.array([0, 0, 1, 2]), np.array([0, 0, 1, 0])
