@@ -24,7 +24,10 @@ PARTS = {
     "call + decoupled scales": {"decoupled": True},
 }
 
-METHODS = ("bn", "bn quiet", "gn", "agc", "mimicnorm", "recipe", *PARTS)
+#: Standard deviations of noise on the scales, drawn per image and unit, by the name of the method.
+NOISES = {f"call + noise {stddev}": stddev for stddev in (0.1, 0.3)}
+
+METHODS = ("bn", "bn quiet", "gn", "agc", "mimicnorm", "recipe", *PARTS, *NOISES)
 
 #: The largest update of a unit relative to its weights, in adaptive gradient clipping.
 AGC = 0.1
@@ -38,12 +41,16 @@ class Prepared(NamedTuple):
         start: ``start(seed, optimizer) -> (raw, tx)``, traceable.
         plain: ``plain(raw)``, the parameters of ``built.apply``.
         clips_layers: whether the optimizer clips the gradient of each layer.
+        noise: the standard deviation of noise on the scales of all kernels but the classifier's.
+        noiseless: regular expression of the classifier's path.
     """
 
     built: Built
     start: Callable[[Any, optax.GradientTransformation], tuple[Any, Any]]
     plain: Callable[[Any], Any] = jn.effective
     clips_layers: bool = True
+    noise: float = 0.0
+    noiseless: str = ""
 
 
 def prepare(
@@ -76,6 +83,10 @@ def prepare(
         return Prepared(fitted.built, lambda seed, tx: (drawn(seed), fitted.constrained(tx)))
     if method == "recipe":
         return _recipe(built, entry, fitted_on)
+    if method in NOISES:
+        head = entry.free.split("|")[0]
+        called = _call(built, entry, fitted_on, {})
+        return called._replace(noise=NOISES[method], noiseless=head)
     return _call(built, entry, fitted_on, PARTS[method])
 
 

@@ -104,25 +104,29 @@ def make_run(prepared: Prepared, plan: Plan) -> Callable[..., Outcome]:
     # A CPU's convolutions are slow inside of loops, its products of matrices are not.
     as_products = plan.mapped or jax.default_backend() == "cpu"
     apply = built.narrow if plan.bfloat16 else built.fast if as_products else built.apply
+    in_training = _in_training(apply, prepared)
 
     def run(split: Split, seed: Any, rate: Any, decay: Any) -> Outcome:
         base = optimizer(plan.optimizer, rate, decay, plan.steps, prepared.clips_layers)
         raw, tx = prepared.start(seed, base)
 
-        def loss_of(raw: Any, state: Any, x: Any, y: Any) -> Any:
-            logits, state = apply(prepared.plain(raw), state, x, train=True)
+        def loss_of(raw: Any, state: Any, key: Any, x: Any, y: Any) -> Any:
+            logits, state = in_training(key, prepared.plain(raw), state, x)
             return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), state
 
         def step(carry: Any, inputs: Any) -> Any:
             raw, state, opt_state = carry
             index, rows = inputs
+            noise_key = jax.random.fold_in(jax.random.fold_in(jax.random.key(13), seed), index)
             x, y = standardized(split.train.x[rows], split), split.train.y[rows]
             if plan.augment:
                 key = jax.random.fold_in(jax.random.fold_in(jax.random.key(11), seed), index)
                 x = augmented(key, x)
             if plan.refresh and has_input_means(plan.method):
                 opt_state = _refreshed(built.logits, plan, index, opt_state, raw, x)
-            (value, state), gradient = jax.value_and_grad(loss_of, has_aux=True)(raw, state, x, y)
+            (value, state), gradient = jax.value_and_grad(loss_of, has_aux=True)(
+                raw, state, noise_key, x, y
+            )
             updates, opt_state = tx.update(gradient, opt_state, raw)
             return (optax.apply_updates(raw, updates), state, opt_state), value
 
@@ -144,6 +148,21 @@ def make_run(prepared: Prepared, plan: Plan) -> Callable[..., Outcome]:
         }
 
     return run
+
+
+def _in_training(apply: Callable[..., Any], prepared: Prepared) -> Callable[..., Any]:
+    """Returns ``applied(key, params, state, x) -> (logits, state)``, with the method's noise."""
+    if not prepared.noise:
+        return lambda key, params, state, x: apply(params, state, x, train=True)
+    layout = jn.exclude(prepared.noiseless)
+
+    def applied(key: Any, params: Any, state: Any, x: Any) -> Any:
+        # Without batch normalization the state does not change.
+        plain = lambda params, x: apply(params, state, x, train=True)[0]  # noqa: E731
+        noisy = jn.with_scale_noise(plain, prepared.noise, layout=layout)
+        return noisy(key, params, x), state
+
+    return applied
 
 
 def _refreshed(logits: Any, plan: Plan, index: Any, opt_state: Any, raw: Any, x: Any) -> Any:
