@@ -13,7 +13,7 @@ from flax import nnx
 from examples.networks import fast_conv, whole
 from examples.networks.built import ENTRIES
 from examples.networks.methods import METHODS
-from examples.networks.summary import chosen, differences, interval, pooled
+from examples.networks.summary import chosen, differences, interval, labelled, pooled
 from examples.networks.tasks import segmented
 from examples.networks.training import Arrays, order, score
 
@@ -128,6 +128,13 @@ def test_differences_are_paired_by_network_and_seed() -> None:
     # Student's t of 95 % with two degrees of freedom is 4.3027.
     half = 4.3027 * np.std([1.0, 2.0, -2.0], ddof=1) / math.sqrt(3)
     np.testing.assert_allclose(interval([1.0, 2.0, -2.0]).half, half, rtol=1e-4)
+
+
+def test_a_variant_of_an_optimizer_is_a_method_beside_that_of_the_optimizer() -> None:
+    run = run_of("VGG16", "call", 0, 0.1, held_out=1.0, test=1.0)
+    plain, relative = ({**run, "optimizer": name} for name in ("adamw", "adamw relative"))
+    assert labelled(plain) == plain
+    assert labelled(relative) == {**plain, "method": "call relative"}
 
 
 def test_jobs_without_branches_are_left_out() -> None:

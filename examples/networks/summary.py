@@ -3,7 +3,8 @@
 python -m examples.networks.summary FOLDER
 
 Per network, method and optimizer the rate with the best held-out score under seed 0 is taken. The
-difference to batch normalization is paired by network and seed, and pooled over networks.
+difference to batch normalization is paired by network and seed, and pooled over networks. The call
+with the optimizer "adamw relative" is the method "call relative" beside AdamW's.
 """
 
 import json
@@ -57,6 +58,12 @@ def interval(values: list[float]) -> Interval:
     mean, count = float(np.mean(values)), len(values)
     half = statistics.interval(np.array(values))[1] - mean if count > 1 else math.nan
     return Interval(mean, half, count)
+
+
+def labelled(run: Run) -> Run:
+    """Returns the run with the variant of its optimizer in the name of its method."""
+    optimizer, *variant = run["optimizer"].split()
+    return {**run, "optimizer": optimizer, "method": " ".join([run["method"], *variant])}
 
 
 def chosen(runs: list[Run]) -> Table:
@@ -202,7 +209,7 @@ def draw(table: Table, reference: str, title: str, path: Path) -> None:
 def write_summary(folder: Path) -> str:
     """Writes table.md and one picture per setting; returns the text."""
     groups: dict[str, list[Run]] = {}
-    for run in read_runs(folder):
+    for run in map(labelled, read_runs(folder)):
         groups.setdefault(json.dumps([run[name] for name in SETTINGS]), []).append(run)
     parts = []
     for index, (key, runs) in enumerate(groups.items()):
