@@ -170,35 +170,37 @@ def optimizer(
 ) -> optax.GradientTransformation:
     """Returns SGD with momentum, AdamW or Muon, with warm-up, cosine, clipping and decay.
 
-    "adamw relative" moves each kernel in proportion to its size: by the rate in the root mean
-    square where that of the kernel is 1/4, as it is for 32 inputs and He's start.
+    "adamw relative" and "muon relative" move each kernel in proportion to its size: as without that
+    where its root mean square is 1/4, as it is for 32 inputs and He's start.
     """
     factor = optax.warmup_cosine_decay_schedule(0.0, 1.0, max(1, steps // 10), steps)
     schedule: optax.Schedule = lambda count: rate * factor(count)  # noqa: E731
     clipping = jn.clip_by_layer_norm(1.0) if clips_layers else optax.identity()
     if name == "adamw":
         return optax.chain(clipping, optax.adamw(schedule, weight_decay=decay, mask=is_kernel))
-    if name == "adamw relative":
+    if name == "muon":
+        decays = {"weight_decay": decay, "weight_decay_mask": is_kernel}
+        return optax.chain(clipping, _muon(schedule, **decays))
+    if name in ("adamw relative", "muon relative"):
+        direction = optax.scale_by_adam() if name == "adamw relative" else _muon(-1.0)
         sized = optax.chain(optax.scale_by_param_block_rms(), optax.scale(4.0))
         return optax.chain(
             clipping,
-            optax.scale_by_adam(),
+            direction,
             optax.masked(sized, is_kernel),
             optax.add_decayed_weights(decay, mask=is_kernel),
             optax.scale_by_learning_rate(schedule),
         )
-    if name == "muon":
-        matrices = lambda params: jax.tree.map(_matrix_axes, params)  # noqa: E731
-        muon = optax.contrib.muon(
-            schedule,
-            weight_decay=decay,
-            weight_decay_mask=is_kernel,
-            consistent_rms=0.2,
-            muon_weight_dimension_numbers=matrices,
-        )
-        return optax.chain(clipping, muon)
     decayed = optax.add_decayed_weights(decay, mask=is_kernel)
     return optax.chain(clipping, decayed, optax.sgd(schedule, momentum=0.9))
+
+
+def _muon(rate: Any, **decays: Any) -> optax.GradientTransformation:
+    """Returns Muon on kernels, as matrices of inputs and units, and Adam on other parameters."""
+    matrices = lambda params: jax.tree.map(_matrix_axes, params)  # noqa: E731
+    return optax.contrib.muon(
+        rate, consistent_rms=0.2, muon_weight_dimension_numbers=matrices, **decays
+    )
 
 
 def _matrix_axes(leaf: Any) -> Any:

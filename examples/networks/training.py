@@ -43,7 +43,7 @@ class Plan(NamedTuple):
 
     Attributes:
         method: one of METHODS.
-        optimizer: "sgd", "adamw", "adamw relative" or "muon".
+        optimizer: "sgd", "adamw", "adamw relative", "muon" or "muon relative".
         steps: updates.
         batch: rows per update.
         refresh: updates between two measurements of the input means; 0 for none.
