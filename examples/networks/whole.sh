@@ -40,9 +40,19 @@ case $call in
       --methods bn call "call - zero sums" "call - unit start" "call - centered inputs" \
       "call - quiet branches" "call + decoupled scales" agc mimicnorm
     ;;
-  relative-cpu)
-    run --networks MobileNetV2 --methods call --seeds 1 --refresh 0 --optimizers "adamw relative" \
-      --adamw-rates 0.01 --adamw-decays 1e-1
+  adamw-cpu)
+    fixed=(--seeds 1 --refresh 0 --adamw-rates 0.01 --adamw-decays 1e-1)
+    run --networks "${small[@]}" --methods bn call --optimizers adamw "${fixed[@]}"
+    run --networks "${small[@]}" --methods call --optimizers "adamw relative" "${fixed[@]}"
+    ;;
+  muon-cpu)
+    fixed=(--networks MobileNetV2 "bottleneck ResNet" --steps 300 --seeds 1 --refresh 0 --adamw-decays 1e-1)
+    run --methods bn call --optimizers muon --adamw-rates 0.003 0.01 0.03 "${fixed[@]}"
+    run --methods call --optimizers "muon relative" --adamw-rates 0.01 0.03 0.1 "${fixed[@]}"
+    ;;
+  few-cpu)
+    run --networks "bottleneck ResNet" --methods bn call "call + noise 0.1" "call + noise 0.3" \
+      --rows 6000 2000 10000 --optimizers adamw --refresh 0 --adamw-rates 0.01 --adamw-decays 5e-2 2e-1 5e-1
     ;;
   pasted-cpu)
     run --task pasted --networks "U-Net, pixels" --methods bn call gn --batch 2 --steps 800 \
