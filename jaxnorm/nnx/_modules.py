@@ -15,9 +15,9 @@ def check_module(model: Any) -> None:
     if not isinstance(model, nnx.Module):
         raise TypeError(
             f"got a {type(model).__name__}, wanted a Flax NNX module. A model of Linen, Haiku or "
-            "Equinox is a function of its parameters already: give that to traced_layout(apply, "
-            "params, *inputs), the parameters to constrain, and leave its BatchNorm layers out "
-            "where it is written."
+            "Equinox is a function of its parameters already: leave its BatchNorm layers out where "
+            "it is written, and give it to normalizer_free(apply, params, optimizer, *inputs), or "
+            "to traced_layout(apply, params, *inputs) for a layout."
         )
 
 
