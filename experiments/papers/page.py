@@ -39,7 +39,8 @@ A comparison counts as the report judges it: an ordering holds only if the whole
 paired seeds is on the paper's side. A reduced run speaks of its own networks, data and epochs: it \
 shows that the item runs to its report, and which comparisons are decided at that size. It neither \
 confirms nor refutes what the paper reports at full size. What several seeds decide is on \
-[the page of claims](../README.md). "±" is the spread over seeds or draws."""
+[the page of claims](../README.md), and which folders stood in \
+[there](../../papers/README.md). "±" is the spread over seeds or draws."""
 
 
 class Written(NamedTuple):
