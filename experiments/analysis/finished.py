@@ -12,6 +12,12 @@ from experiments.runs.files import write_whole
 from experiments.runs.spec import shown
 from experiments.runs.store import Row, Store
 
+#: Columns that a table of runs has, and no other file of the commands.
+OWN_COLUMNS = ("method", "seed", "last_epoch", "date")
+
+#: The most bytes of a line of names.
+LONGEST_LINE = 1 << 16
+
 
 def show_runs(folder: Path, csv: Path | None = None) -> None:
     """Prints one row per method and settings, and writes one row per run.
@@ -29,11 +35,28 @@ def show_runs(folder: Path, csv: Path | None = None) -> None:
         raise UserError(f"{folder} holds no runs; wanted the --out of train, compare or paper.")
     runs = frame(rows)
     if csv is not None:
+        _check_replaceable(csv)
         write_whole(csv, runs.write_csv(), "--csv")
     table = summary(runs)
     lines = [[_text(value) for value in row] for row in table.iter_rows()]
     show_table(([name.replace("_", " ") for name in table.columns], lines))
     print(f"\n{len(rows)} runs in {store.path}; means of those that trained.")
+
+
+def _check_replaceable(csv: Path) -> None:
+    """Raises UserError for a file that holds anything but a table of runs as `show_runs` writes it.
+
+    Such as the store itself, or the results.csv beside it, which has other columns.
+    """
+    if not csv.is_file():
+        return
+    with csv.open("rb") as file:
+        names = file.readline(LONGEST_LINE).decode(errors="replace").strip().split(",")
+    if not set(OWN_COLUMNS) <= set(names):
+        raise UserError(
+            f"--csv is {csv}, which is there and is no table of runs of this command; wanted a "
+            "name that is free: what it holds would be lost."
+        )
 
 
 def frame(rows: Sequence[Row]) -> pl.DataFrame:

@@ -7,7 +7,23 @@ from experiments.errors import UserError
 from experiments.papers.item import Item
 from experiments.runs.files import write_whole
 
-TITLE = "# The papers' tables and figures\n\nOurs beside the paper's, from the reports in {folder}."
+HEADING = "# The papers' tables and figures"
+TITLE = HEADING + "\n\nOurs beside the paper's, from the reports in {folder}."
+
+
+def no_report(folder: Path) -> UserError:
+    """Makes the error for a folder without a report of any item."""
+    kind = "holds no report" if folder.is_dir() else "is no folder, and holds no report"
+    return UserError(
+        f"{folder} {kind}; wanted PAPER/ITEM/report.md in it: run python -m experiments paper ITEM "
+        "first, or give the folder of reports as --folder."
+    )
+
+
+def is_gathered(path: Path) -> bool:
+    """Returns True for a page that `collect` wrote, whose name is that of a report."""
+    with path.open("rb") as file:
+        return file.read(len(HEADING) + 1) == f"{HEADING}\n".encode()
 
 
 def collect(items: list[Item], folder: Path, out: Path) -> int:
@@ -24,9 +40,11 @@ def collect(items: list[Item], folder: Path, out: Path) -> int:
     paths = {item.name: folder / item.name / "report.md" for item in items}
     present = {name: path for name, path in paths.items() if path.is_file()}
     if not present:
+        raise no_report(folder)
+    if out.is_file() and not is_gathered(out):
         raise UserError(
-            f"{folder} holds no report; wanted PAPER/ITEM/report.md in it: run python -m "
-            "experiments paper ITEM first, or give the folder of reports as --folder."
+            f"{out} is no page of this command, and would be replaced by it; wanted a --folder of "
+            "the reports alone, PAPER/ITEM/report.md: move that file to where its item belongs."
         )
     missing = [f"- {item.name}: {item.title}" for item in items if item.name not in present]
     parts = [TITLE.format(folder=folder.name)]

@@ -6,6 +6,7 @@ from experiments.analysis.differences import write_pairs
 from experiments.analysis.table import show_table
 from experiments.analysis.verdicts.page import write_page
 from experiments.commands import ALL, Paper, Report
+from experiments.errors import UserError
 from experiments.papers.collected import collect
 from experiments.papers.items import find_items
 from experiments.papers.page import PAGE, write_items
@@ -31,7 +32,10 @@ def reproduce(flags: Paper, command: str) -> None:
 
 
 def gather(flags: Report) -> None:
-    """Writes the page that the flags name."""
+    """Writes the page that the flags name; raises UserError for flags of two pages."""
+    pages = {"pairs": flags.pairs, "verdicts": flags.verdicts, "items": flags.items}
+    if len(named := [f"--{name}" for name, value in pages.items() if value]) > 1:
+        raise UserError(f"{' and '.join(named)} each write a page of its own; wanted one of them.")
     if flags.pairs:
         count = write_pairs(flags.folder, flags.pairs)
         print(f"Compared on {count} sets in {flags.folder / 'differences.md'}.")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from experiments.analysis.table import markdown
 from experiments.data.reading import reading
+from experiments.papers.collected import is_gathered, no_report
 from experiments.papers.data import STANDING_IN
 from experiments.papers.item import Item
 from experiments.runs.files import prepare_folder, write_whole
@@ -95,9 +96,11 @@ def _cells(line: str) -> list[str]:
 
 
 def reports_in(folder: Path) -> dict[str, list[Written]]:
-    """Returns the reports below a folder by item, the newest first."""
+    """Returns the reports below a folder by item, the newest first; a gathered page is none."""
     reports: dict[str, list[Written]] = {}
     for path in sorted(folder.rglob("report.md")):
+        if is_gathered(path):
+            continue
         name, report = read_report(path)
         reports.setdefault(name, []).append(report)
     return {
@@ -192,8 +195,14 @@ def _link(path: Path, base: Path) -> str:
 
 
 def write_items(items: Sequence[Item], folder: Path) -> int:
-    """Writes the page of a folder of results, and returns the number of items with a report."""
+    """Writes the page of a folder of results, and returns the number of items with a report.
+
+    Raises:
+        UserError: for a folder without a report of any item.
+    """
     reports, out = reports_in(folder), folder / PAGE
+    if not any(item.name in reports for item in items):
+        raise no_report(folder)
     prepare_folder(out.parent, "--folder")
     write_whole(out, page_of(items, reports, out.parent), flag="--folder")
     return sum(item.name in reports for item in items)
