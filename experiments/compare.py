@@ -24,6 +24,7 @@ from experiments.methods.table import find_methods
 from experiments.models.registry import with_network
 from experiments.runs.comparison import Comparison, Task, run_all, signal_lines, with_others
 from experiments.runs.files import prepare_folder, write_whole
+from experiments.runs.outputs import check_outputs
 from experiments.runs.processes import writes
 from experiments.runs.spec import FREE, own_settings, shown
 from experiments.runs.store import FILE, Store
@@ -86,6 +87,7 @@ def compare(flags: Compare, command: str) -> None:
     methods, tuning, workers = find_methods(flags.methods), _tuning(flags), flags.workers
     config = flags.config.changed(nonfinite="stop")
     if writes():
+        check_outputs(flags.out, config.dataset, {"--tensorboard": config.tensorboard})
         prepare_folder(flags.out)
     comparison, seeds = Comparison(config), range(flags.seeds)
     tasks: Sequence[Task] = [(method.name, (), seed) for method in methods for seed in seeds]

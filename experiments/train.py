@@ -20,6 +20,7 @@ from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.comparison import Comparison, signal_lines, summary, with_others
 from experiments.runs.files import prepare_folder
 from experiments.runs.keeper import keeping
+from experiments.runs.outputs import check_outputs
 from experiments.runs.processes import writes
 from experiments.runs.progress import progress
 from experiments.runs.spec import Spec
@@ -35,6 +36,9 @@ def train(flags: Train) -> None:
     config = flags.config.changed(nonfinite="skip" if flags.skip_nonfinite else "stop")
     method = _method(flags)
     if writes():
+        saved = flags.checkpoints.checkpoint_dir
+        folders = {"--tensorboard": config.tensorboard, "--checkpoint-dir": saved}
+        check_outputs(flags.out, config.dataset, folders)
         prepare_folder(flags.out)
     comparison = Comparison(config)
     (spec,) = comparison.specs([(method, (), flags.seed)])

@@ -9,15 +9,12 @@ from experiments.analysis.measures import MEASURES
 from experiments.analysis.table import show_table
 from experiments.errors import UserError
 from experiments.runs.files import write_whole
+from experiments.runs.outputs import names_of
 from experiments.runs.spec import shown
 from experiments.runs.store import Row, Store
 
 #: Columns that a table of runs has, and no other file of the commands.
 OWN_COLUMNS = ("method", "seed", "last_epoch", "date")
-
-#: The most bytes of a line of names.
-LONGEST_LINE = 1 << 16
-
 
 def show_runs(folder: Path, csv: Path | None = None) -> None:
     """Prints one row per method and settings, and writes one row per run.
@@ -50,9 +47,7 @@ def _check_replaceable(csv: Path) -> None:
     """
     if not csv.is_file():
         return
-    with csv.open("rb") as file:
-        names = file.readline(LONGEST_LINE).decode(errors="replace").strip().split(",")
-    if not set(OWN_COLUMNS) <= set(names):
+    if not set(OWN_COLUMNS) <= set(names_of(csv)):
         raise UserError(
             f"--csv is {csv}, which is there and is no table of runs of this command; wanted a "
             "name that is free: what it holds would be lost."

@@ -1,13 +1,16 @@
 """What a command writes replaces nothing but what the same command wrote."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
 
 from experiments.cli import main
+from experiments.errors import UserError
 from experiments.papers.collected import collect
 from experiments.papers.items import ITEMS
 from experiments.papers.page import PAGE, reports_in
+from experiments.runs.outputs import check_outputs
 from experiments.runs.store import FILE, Store
 from tests.experiments.test_items import REPORT
 from tests.experiments.test_runs import run, spec
@@ -83,3 +86,57 @@ def test_two_pages_at_once_are_refused(tmp_path, capsys):
     write_report(tmp_path / "cwo" / "tab1")
     assert main(["report", "--folder", str(tmp_path), "--items", "--verdicts"]) == 2
     assert "--verdicts and --items" in said(capsys)
+
+
+def write_pictures(folder: Path) -> None:
+    for place in ("cats/1.png", "dogs/1.png"):
+        (folder / place).parent.mkdir(parents=True)
+        (folder / place).touch()
+
+
+@pytest.mark.parametrize("name", ["results.csv", "curves.csv", "tuning.csv"])
+@pytest.mark.parametrize("command", ["compare", "train"])
+def test_reports_replace_no_data(name, command, tmp_path, capsys):
+    """The data are named by another path than the folder of the reports."""
+    (tmp_path / name).write_text(text := "method,seed,epochs,label\n1,2,3,a\n")
+    (tmp_path / "link").symlink_to(tmp_path)
+    line = [command, "--dataset", str(tmp_path / "link" / name), "--out", str(tmp_path)]
+    assert main(line) == 2
+    assert f"its {name} is the data" in said(capsys)
+    assert (tmp_path / name).read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("text", "replaced"),
+    [
+        ("a,b,label\n1,2,x\n", False),
+        ("", False),
+        ("seed,method,epochs\n", False),
+        ("method,seed,epochs,outcome\n", True),
+        ("\ufeffmethod;seed;epochs;outcome\r\n", True),
+        ('"method","seed","epochs"\n', True),
+    ],
+)
+def test_reports_replace_no_table_of_another_origin(text, replaced, tmp_path):
+    (tmp_path / "results.csv").write_text(text)
+    with contextlib.nullcontext() if replaced else pytest.raises(UserError, match=r"results\.csv"):
+        check_outputs(tmp_path, "digits")
+
+
+@pytest.mark.parametrize("flag", ["--out", "--tensorboard", "--checkpoint-dir"])
+@pytest.mark.parametrize("place", [".", "cats", "new/folder"])
+def test_nothing_is_written_among_pictures(flag, place, tmp_path, capsys):
+    write_pictures(data := tmp_path / "pictures")
+    before = sorted(data.rglob("*"))
+    line = ["train", "--dataset", str(data), "--out", str(tmp_path / "out")]
+    assert main([*line, flag, str(data / place)]) == 2
+    assert f"{flag} is {data / place}, in the folder of the data" in said(capsys)
+    assert sorted(data.rglob("*")) == before
+
+
+def test_reports_beside_the_data_are_written(tmp_path):
+    write_pictures(tmp_path / "pictures")
+    check_outputs(tmp_path / "out", str(tmp_path / "pictures"))
+    check_outputs(tmp_path, str(tmp_path / "pictures"), {"--checkpoint-dir": "gs://x"})
+    (tmp_path / "X.npy").touch()
+    check_outputs(tmp_path / "out", str(tmp_path))

@@ -1,0 +1,61 @@
+"""Checks before a training that what it writes replaces no data and no file of another origin."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from experiments.data.arrays import holds_arrays
+from experiments.data.load import find_source
+from experiments.errors import UserError
+
+#: The csv files of a comparison, and the names that their lines of names begin with.
+TABLES: Mapping[str, Sequence[str]] = {
+    "results.csv": ("method", "seed", "epochs"),
+    "curves.csv": ("method", "seed", "epoch"),
+    "tuning.csv": ("method", "seed"),
+}
+
+#: The most bytes of a line of names.
+LONGEST_LINE = 1 << 16
+
+
+def names_of(path: Path) -> list[str]:
+    """Returns the names in the first line of a table, also as a spreadsheet saves it."""
+    with path.open("rb") as file:
+        line = file.readline(LONGEST_LINE).decode("utf-8-sig", errors="replace").strip()
+    separator = ";" if line.count(";") > line.count(",") else ","
+    return [name.strip('" ') for name in line.split(separator)]
+
+
+def check_outputs(out: Path, dataset: str, folders: Mapping[str, str | Path | None] = {}) -> None:
+    """Raises UserError if a training would write over data or tables of another origin.
+
+    Args:
+        out: the folder of the reports.
+        dataset: the name or path of the data.
+        folders: other folders that the training writes to, by their flags.
+    """
+    data = find_source(dataset)
+    for name, expected in TABLES.items():
+        path = out / name
+        if not path.is_file():
+            continue
+        if data is not None and data.is_file() and path.samefile(data):
+            raise UserError(
+                f"--out is {out}, and its {name} is the data, which the reports would replace; "
+                "wanted another folder."
+            )
+        if tuple(names_of(path)[: len(expected)]) != tuple(expected):
+            raise UserError(
+                f"{path} is no {name} of this command, and would be replaced by it; wanted another "
+                "--out, or move that file."
+            )
+    if data is None or not data.is_dir() or holds_arrays(data):
+        return
+    for flag, folder in {"--out": out, **folders}.items():
+        place = Path(os.path.realpath(folder)) if folder and "://" not in str(folder) else None
+        if place is not None and place.is_relative_to(data.resolve()):
+            raise UserError(
+                f"{flag} is {folder}, in the folder of the data, {dataset}, where what is written "
+                "there would be read as data the next time; wanted a folder elsewhere."
+            )
