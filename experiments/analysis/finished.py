@@ -16,6 +16,7 @@ from experiments.runs.store import Row, Store
 #: Columns that a table of runs has, and no other file of the commands.
 OWN_COLUMNS = ("method", "seed", "last_epoch", "date")
 
+
 def show_runs(folder: Path, csv: Path | None = None) -> None:
     """Prints one row per method and settings, and writes one row per run.
 

@@ -10,7 +10,7 @@ from experiments.errors import UserError
 from experiments.papers.collected import collect
 from experiments.papers.items import find_items
 from experiments.papers.page import PAGE, write_items
-from experiments.papers.run import items_table, run_item
+from experiments.papers.run import check_replaceable, items_table, run_item
 
 
 def reproduce(flags: Paper, command: str) -> None:
@@ -24,10 +24,12 @@ def reproduce(flags: Paper, command: str) -> None:
         show_table(items_table(find_items(ALL)))
         return
     items = find_items(flags.item)
-    for item in items:
-        alone = len(items) == 1 and flags.out is not None
-        folder = flags.out or Path("results")
-        out = folder if alone else folder / item.name
+    alone = len(items) == 1 and flags.out is not None
+    folder = flags.out or Path("results")
+    folders = [folder if alone else folder / item.name for item in items]
+    for item, out in zip(items, folders, strict=True):  # Before the first of them runs.
+        check_replaceable(out, item, flags.preset, flags.set)
+    for item, out in zip(items, folders, strict=True):
         run_item(item, flags.preset, flags.data_dir, out, command, flags.workers, flags.set)
 
 

@@ -11,8 +11,10 @@ from experiments.analysis.picture import picture
 from experiments.analysis.table import Table, markdown, provenance, show_table
 from experiments.config import HERE, Workers
 from experiments.errors import UserError
+from experiments.papers.collected import is_gathered
 from experiments.papers.item import Context, Finding, Item, Preset, PresetName, Report
-from experiments.papers.settings import named, with_settings
+from experiments.papers.page import read_report
+from experiments.papers.settings import CHANGED, named, with_settings
 from experiments.runs.files import prepare_folder, write_whole
 from experiments.runs.lock import alone_in
 from experiments.runs.progress import Advance, progress
@@ -47,6 +49,7 @@ def run_item(
     chosen = item.presets[preset]
     if pairs:
         chosen = with_settings(item, chosen, pairs)
+    check_replaceable(out, item, preset, pairs)
     if data_dir is not None and not data_dir.is_dir():
         raise UserError(f"--data-dir {data_dir} is not a folder; give the folder of the data.")
     with alone_in(prepare_folder(out)), progress(TICKS) as (advance, _):
@@ -68,6 +71,29 @@ def run_item(
     print(f"\n{preset}: {chosen.label}.")
     print(f"Written to {out}: {', '.join(files)}.")
     return report
+
+
+def check_replaceable(out: Path, item: Item, preset: PresetName, pairs: Sequence[str] = ()) -> None:
+    """Raises UserError if a folder has a report that another run of an item took its time for.
+
+    Reports of the preset smoke, which takes seconds, may be replaced by any of their item.
+    """
+    path = out / "report.md"
+    if not path.is_file() or is_gathered(path):
+        return
+    name, there = read_report(path)
+    before, now = there.size.partition(CHANGED)[2], ", ".join(pairs)
+    same = name == item.name and (there.preset, before) == (preset, now)
+    if not same and (name != item.name or there.preset != "smoke" or before):
+        raise UserError(
+            f"{path} is the report of {_called(name, there.preset, before)}, which that of "
+            f"{_called(item.name, preset, now)} would replace; wanted another --out, or a folder "
+            "without that report: move it."
+        )
+
+
+def _called(name: str, preset: str, changed: str) -> str:
+    return f"{name}, preset {preset}{f' with {changed}' * bool(changed)}"
 
 
 def _lines(figures: Mapping[str, Figure]) -> list[tuple[object, ...]]:

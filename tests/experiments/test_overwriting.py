@@ -1,6 +1,8 @@
 """What a command writes replaces nothing but what the same command wrote."""
 
 import contextlib
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,12 @@ from experiments.errors import UserError
 from experiments.papers.collected import collect
 from experiments.papers.items import ITEMS
 from experiments.papers.page import PAGE, reports_in
+from experiments.papers.run import check_replaceable, run_item
+from experiments.papers.settings import with_settings
 from experiments.runs.outputs import check_outputs
 from experiments.runs.store import FILE, Store
 from tests.experiments.test_items import REPORT
+from tests.experiments.test_papers import TOY
 from tests.experiments.test_runs import run, spec
 
 
@@ -140,3 +145,68 @@ def test_reports_beside_the_data_are_written(tmp_path):
     check_outputs(tmp_path, str(tmp_path / "pictures"), {"--checkpoint-dir": "gs://x"})
     (tmp_path / "X.npy").touch()
     check_outputs(tmp_path / "out", str(tmp_path))
+
+
+#: What is in a folder, what would replace it, and if it may.
+REPORTS = {
+    "the same again": ("cpu", "", "cpu", [], True),
+    "a preset of seconds over one of hours": ("full", "", "smoke", [], False),
+    "other settings over the preset's": ("cpu", "", "cpu", ["points=5"], False),
+    "the preset's settings over others": ("cpu", "; set: points=5", "cpu", [], False),
+    "the same settings again": ("cpu", "; set: points=5", "cpu", ["points=5"], True),
+    "a preset of hours over one of seconds": ("smoke", "", "full", [], True),
+    "a preset over one of seconds with other settings": (
+        "smoke",
+        "; set: points=9",
+        "cpu",
+        [],
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+def test_a_report_replaces_none_that_took_its_own_time(kind, tmp_path):
+    preset, changed, other, pairs, replaced = REPORTS[kind]
+    text = REPORT.format(name=TOY.name, preset=preset, data="cifar10")
+    (tmp_path / "report.md").write_text(text.replace("epochs 2.", f"reduced{changed}."))
+    with contextlib.nullcontext() if replaced else pytest.raises(UserError, match=other):
+        check_replaceable(tmp_path, TOY, other, pairs)
+
+
+def test_what_run_item_writes_is_recognized(tmp_path):
+    run_item(TOY, "cpu", None, tmp_path, "a test", pairs=["points=5"])
+    check_replaceable(tmp_path, TOY, "cpu", ["points=5"])
+    for preset, pairs in {"cpu": [], "smoke": ["points=5"]}.items():
+        with pytest.raises(UserError, match=r"toy/squares, preset cpu with points=5, which"):
+            run_item(TOY, preset, None, tmp_path, "a test", pairs=pairs)
+    with pytest.raises(UserError, match="report of toy/squares"):
+        run_item(replace(TOY, name="toy/cubes"), "cpu", None, tmp_path, "a test")
+    assert "- points: 5" in (tmp_path / "report.md").read_text()
+
+
+def test_no_item_runs_if_one_of_all_would_replace_a_report(tmp_path, capsys):
+    write_report(tmp_path / "cwo" / "tab1")
+    assert main(["paper", "all", "--preset", "smoke", "--out", str(tmp_path)]) == 2
+    assert "report of cwo/tab1, preset cpu" in said(capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["cwo"]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        (["points"], "--set points is no setting"),
+        (["points="], "--set points= is no setting"),
+        (["=3"], "--set =3 is no setting"),
+        (["pionts=3"], "did you mean 'points'"),
+        (["points=3.5"], "--set points=3.5 cannot be read; wanted a value such as the preset's, 3"),
+        (["points=--help"], "--set points=--help cannot be read"),
+        (["points=3;4"], "--set points=3;4 cannot be read"),
+        (["points=3", "points=4"], "--set has points twice"),
+    ],
+)
+def test_a_setting_that_is_none_is_one_line(pairs, words, capsys):
+    with pytest.raises(UserError, match=re.escape(words)) as raised:
+        with_settings(TOY, TOY.cpu, pairs)
+    assert "\n" not in str(raised.value)
+    assert capsys.readouterr() == ("", "")
