@@ -2,6 +2,7 @@
 
 import inspect
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from experiments.methods.table import find_methods
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.comparison import Comparison, signal_lines, summary, with_others
 from experiments.runs.files import prepare_folder
-from experiments.runs.keeper import keeping
+from experiments.runs.keeper import Keeper, keeping
 from experiments.runs.outputs import check_outputs
 from experiments.runs.processes import writes
 from experiments.runs.progress import progress
@@ -53,16 +54,15 @@ def train(flags: Train) -> None:
     store = Store(flags.out)
     if writes():
         store.check_writable()
-    run = _trained(flags, comparison, spec)
+    run, began = _trained(flags, comparison, spec)
     if not writes():
         return
-    if not flags.skip_nonfinite:  # The spec does not tell of updates that are left out.
-        store.add(spec, run)
+    skipped = _stored(store, spec, run, began, flags.skip_nonfinite)
     runs = with_others(comparison, store, [spec], [run])
     write_results(flags.out / "results.csv", runs)
     write_curves(flags.out / "curves.csv", runs)
-    if flags.skip_nonfinite and run.state is not None:
-        print(f"\nUpdates left out because a number was not finite: {int(run.state.skipped)}.")
+    if flags.skip_nonfinite or skipped:
+        print(f"\nUpdates left out because a number was not finite: {skipped}.")
     print(f"\nWritten to {flags.out}: results.csv, curves.csv, {FILE}.")
 
 
@@ -73,8 +73,14 @@ def _method(flags: Train) -> str:
     return methods[0].name
 
 
-def _trained(flags: Train, comparison: Comparison, spec: Spec) -> Run:
-    """Trains and prints the run; raises Diverged at a number that is not finite."""
+def _trained(
+    flags: Train, comparison: Comparison, spec: Spec
+) -> tuple[Run, Mapping[str, str] | None]:
+    """Trains and prints the run; returns it with the versions that a resumed run began with.
+
+    Raises:
+        Diverged: at a number that is not finite.
+    """
     epochs = spec.config.epochs
     with keeping(flags.checkpoints, spec.described, epochs) as keeper:
         with progress(epochs, writes()) as (advance, say):
@@ -89,7 +95,20 @@ def _trained(flags: Train, comparison: Comparison, spec: Spec) -> Run:
             say(summary(run))
         if writes():  # Before a full disk ends the program.
             show_table(comparison_table([run]))
-    return run
+    return run, keeper.versions if isinstance(keeper, Keeper) else None
+
+
+def _stored(
+    store: Store, spec: Spec, run: Run, began: Mapping[str, str] | None, skips: bool
+) -> int:
+    """Stores a run unless it may leave updates out, or did before it was resumed.
+
+    A spec does not tell of such updates. Returns their number.
+    """
+    skipped = 0 if run.state is None else int(run.state.skipped)
+    if not (skips or skipped):
+        store.add(spec, run, began)
+    return skipped
 
 
 def description(trainer: Trainer, dataset: Dataset) -> str:

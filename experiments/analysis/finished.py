@@ -97,7 +97,7 @@ def _flat(row: Row, settings: Sequence[str]) -> dict[str, object]:
         "step_ms": run.step_ms,
         "parameters": run.parameters,
         "outcome": run.outcome,
-        **row.versions,
+        **{name: text for name, text in row.versions.items() if text},
         "date": row.date,
     }
 

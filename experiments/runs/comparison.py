@@ -19,11 +19,19 @@ from experiments.methods.table import METHODS
 from experiments.models.from_file import is_from_file
 from experiments.models.sources import content_of, files_of, own_code
 from experiments.runs.cluster import on_ray
-from experiments.runs.jobs import Make, in_processes
+from experiments.runs.jobs import Make, Training, in_processes
 from experiments.runs.processes import check_same, writes
 from experiments.runs.progress import Advance, Say, is_quiet, progress
 from experiments.runs.shared import PULSE, claims, in_turn
-from experiments.runs.spec import Changes, Spec, checksum, name_of, versions
+from experiments.runs.spec import (
+    Changes,
+    Spec,
+    checksum,
+    code_versions,
+    differences,
+    name_of,
+    versions,
+)
 from experiments.runs.store import Store
 from experiments.runs.tensorboard import EventFiles
 from experiments.training.devices import make_placement
@@ -251,10 +259,29 @@ def execute(
         yield spec, run
 
 
+def with_same_code(make: Make, began: Mapping[str, str]) -> Training:
+    """Calls ``make`` in another process, if that has the code that the command began with.
+
+    Raises:
+        UserError: if jaxnorm was edited after the command began, or another machine has another
+            version: the run would be stored as one of the code that the command began with.
+    """
+    if apart := differences(began, code_versions(), "there", "here"):
+        raise UserError(
+            "a process has other code than the command began with, which was edited meanwhile or "
+            f"differs between machines: {apart}; wanted one: finished runs are kept, and the same "
+            "command begins with the new code."
+        )
+    return make()
+
+
 def _trained(
     specs: Sequence[Spec], make: Make, workers: Workers, store: Store, say: Say
 ) -> Iterator[tuple[Spec, Run]]:
     jobs, told = min(workers.jobs, len(specs)), False
+
+    def there() -> bytes:
+        return pickle.dumps(partial(with_same_code, make, code_versions()))
 
     def wait(left: Sequence[Spec]) -> None:
         nonlocal told
@@ -266,13 +293,13 @@ def _trained(
     with claims(store, specs, alone=jax.process_count() > 1) as held:
         if workers.ray and specs:
             mine = [spec for spec in specs if held.take(spec) is True]
-            for spec, run in on_ray(mine, pickle.dumps(make), workers, store.path.parent):
+            for spec, run in on_ray(mine, there(), workers, store.path.parent):
                 yield spec, run
                 held.free(spec)
             left = [spec for spec in specs if spec not in mine]
             yield from in_turn(left, held, lambda spec: make()(spec, NoCheckpoints()), wait)
         elif jobs > 1:
-            yield from in_processes(specs, pickle.dumps(make), jobs, held, say)
+            yield from in_processes(specs, there(), jobs, held, say)
         elif specs:
             training = make()
             yield from in_turn(specs, held, lambda spec: training(spec, NoCheckpoints()), wait)

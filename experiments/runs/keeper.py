@@ -36,6 +36,8 @@ class Keeper(NamedTuple):
         config: the settings of the run, saved with each checkpoint.
         epochs: the number of epochs of the run.
         signal: returns the number of the signal received, or 0.
+        versions: the versions of the run: those of the checkpoint that it resumes from, as far as
+            they are others than the present ones, since its first epochs are of them.
     """
 
     checkpoints: Checkpoints
@@ -44,6 +46,7 @@ class Keeper(NamedTuple):
     config: dict[str, Any]
     epochs: int
     signal: Callable[[], int]
+    versions: dict[str, str]
 
     def begin(self, state: TrainState) -> tuple[TrainState, History]:
         """Returns the state and history to start from: the initial ones, or the checkpoint's."""
@@ -61,7 +64,11 @@ class Keeper(NamedTuple):
         """Saves if a checkpoint is due; raises Stopped, once the state is saved, after a signal."""
         epoch = len(history.curve)
         if self.is_due(epoch) or signal or epoch == self.epochs:
-            record = {"config": self.config, "history": history.to_json(), "versions": versions()}
+            record = {
+                "config": self.config,
+                "history": history.to_json(),
+                "versions": self.versions,
+            }
             self.checkpoints.save(epoch, state, record)
         if signal:
             raise Stopped(
@@ -99,12 +106,13 @@ def keeping(
         stack.enter_context(locked(folder))
         _check_shared(settings, folder)
         checkpoints = stack.enter_context(Checkpoints(folder, settings.keep))
-        resumed = _resumed_epoch(checkpoints, settings)
+        resumed, began = _resumed_epoch(checkpoints, settings), versions()
         if resumed:
             record = checkpoints.record(resumed)
             check_config(record["config"], config, checkpoints.path(resumed))
             checkpoints.history(resumed, record)
-        yield Keeper(checkpoints, resumed, due, config, epochs, signal)
+            began |= record.get("versions", {})
+        yield Keeper(checkpoints, resumed, due, config, epochs, signal, began)
 
 
 def _check_shared(settings: CheckpointSettings, folder: str) -> None:

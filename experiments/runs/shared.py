@@ -31,7 +31,8 @@ class Claims:
     def take(self, spec: Spec) -> Run | bool:
         """Returns True if this program is to train the spec, and False if another trains it.
 
-        If another program has stored its run since the claims were made, returns that run.
+        If another program has stored its run since the claims were made, returns that run, unless
+        that program has other versions of JAX or jaxnorm: this one then trains the spec itself.
         """
         lock = FileLock(self._path(spec), timeout=0)
         try:
@@ -43,8 +44,10 @@ class Claims:
         self._locks[spec] = lock
         if self._store.date(spec) == self._before[spec]:
             return True
-        self.free(spec)
-        return self._store.finished([spec], alone=True)[spec]
+        if run := self._store.finished([spec], alone=True).get(spec):
+            self.free(spec)
+            return run
+        return True
 
     def free(self, spec: Spec) -> None:
         """Gives a spec back: it is stored, or was not trained."""

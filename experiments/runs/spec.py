@@ -2,6 +2,7 @@
 
 import ast
 import hashlib
+import importlib.metadata
 import importlib.util
 import json
 import zlib
@@ -25,6 +26,19 @@ FREE = DEVICES | {"tensorboard", "nonfinite", "seeds", "only_rows", "only_column
 
 #: The name of the digest of the sources beside the versions, and what differs if it does.
 SOURCES, OTHER_SOURCES = "sources", "code of jaxnorm before an edit"
+
+#: The name of JAX's options beside the versions; those that change a run's numbers, with defaults.
+OPTIONS = "options"
+JAX_OPTIONS: Mapping[str, Any] = {
+    "jax_enable_x64": False,
+    "jax_default_matmul_precision": None,
+    "jax_default_prng_impl": "threefry2x32",
+    "jax_threefry_partitionable": True,
+    "jax_random_seed_offset": 0,
+}
+
+#: The packages besides jaxnorm that a run's numbers depend on.
+PACKAGES = ("jax", "flax", "optax")
 
 #: The folders of the experiments whose code decides a run's numbers, once its data are known.
 DECIDE = ("augmentation", "methods", "models", "training")
@@ -119,10 +133,26 @@ def checksum(*arrays: np.ndarray, names: Iterable[str] = ()) -> int:
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions of jaxnorm and JAX, and its sources, which a run's numbers depend on."""
+    """Returns versions, jaxnorm's sources and JAX's options, which a run's numbers depend on."""
+    return code_versions() | {OPTIONS: options()}
+
+
+def code_versions() -> dict[str, str]:
+    """Returns the versions of jaxnorm and of what it computes with, and its sources."""
+    packages = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"jaxnorm": listed.version(), **packages, SOURCES: sources()}
+
+
+def options() -> str:
+    """Returns those of `JAX_OPTIONS` that are not the default, from variables or the user's code.
+
+    Matrix products in float32 on a TPU, random bits and the type of numbers follow from them.
+    """
     import jax
 
-    return {"jaxnorm": listed.version(), "jax": jax.__version__, SOURCES: sources()}
+    values = {name: getattr(jax.config, name, usual) for name, usual in JAX_OPTIONS.items()}
+    others = {name: value for name, value in values.items() if value != JAX_OPTIONS[name]}
+    return " ".join(f"{name}={value}" for name, value in others.items())
 
 
 @cache
@@ -164,8 +194,9 @@ def _is_text(node: ast.AST) -> bool:
 
 def version_note(saved: Mapping[str, str]) -> str:
     """Names the versions that wrote a checkpoint, if they differ from the present ones."""
+    words = {SOURCES: OTHER_SOURCES, OPTIONS: saved.get(OPTIONS) or "JAX's default options"}
     others = [
-        OTHER_SOURCES if name == SOURCES else f"{name} {saved[name]}"
+        words.get(name, f"{name} {saved.get(name)}")
         for name, now in versions().items()
         if saved.get(name, now) != now
     ]

@@ -6,7 +6,7 @@ import io
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -151,8 +151,13 @@ class Store:
             with self._open() as database:
                 database.execute("DELETE FROM runs WHERE 0")  # SQLite refuses no BEGIN.
 
-    def add(self, spec: Spec, run: Run) -> None:
+    def add(self, spec: Spec, run: Run, began: Mapping[str, str] | None = None) -> None:
         """Stores a finished run, and replaces an earlier one of the same spec.
+
+        Args:
+            spec: the spec.
+            run: its run.
+            began: the versions that a resumed run began with; None for the present ones.
 
         Raises:
             UserError: for a damaged file, or a full disk; the file is then unchanged.
@@ -161,7 +166,7 @@ class Store:
         results = json.dumps({**values, "scores": dict(run.scores)})
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         texts = (json.dumps(spec.described), results, json.dumps(run.curve))
-        row = (spec.digest, *texts, json.dumps(versions()), now)
+        row = (spec.digest, *texts, json.dumps(began or versions()), now)
         with self._open() as database:
             database.execute(f"INSERT OR REPLACE INTO runs ({_COLUMNS}) VALUES (?,?,?,?,?,?)", row)
             if run.maps is not None:

@@ -3,6 +3,7 @@
 import contextlib
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,12 +18,16 @@ from experiments.cli import main
 from experiments.config import Config
 from experiments.errors import UserError
 from experiments.runs import checkpoints as folder_of_checkpoints
-from experiments.runs import keeper
+from experiments.runs import keeper, spec
 from experiments.runs.arrays import checksums, flatten
+from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.checkpoints import Checkpoints
 from experiments.runs.comparison import Comparison
-from experiments.runs.spec import check_config
+from experiments.runs.spec import Spec, check_config
+from experiments.runs.store import Store
 from experiments.train import check_folders
+from experiments.training.history import History
+from experiments.training.run import Epoch, Run
 from jaxnorm import clean_parameters, constraint_drift
 from tests.experiments.test_full_disk import full_disk
 from tests.experiments.toy import after_an_epoch, save_toy, toy_trainer
@@ -192,6 +197,30 @@ def test_a_resumed_run_says_that_another_version_began_it(again, monkeypatch):
     status, err = again("--resume")
     assert status == 0
     assert re.search(r"resumed from \S+/3 of jaxnorm \d\S+, which may differ in defaults", err)
+
+
+def test_a_run_that_other_code_began_is_not_kept_as_one_of_this_code(tmp_path, monkeypatch):
+    """Also after it was saved and resumed once more."""
+    settings = CheckpointSettings(str(tmp_path / "saved"))
+
+    def versions_of(settings, epoch):
+        with keeper.keeping(settings, {}, 9) as kept:
+            state, history = kept.begin({"x": jnp.zeros(1)})
+            curve = [*history.curve, Epoch(epoch, 0.5, 0.5, 0.5, 0.5)]
+            kept.after_epoch(state, History(curve, [*history.seconds, 1.0]), 0)
+            return kept.versions
+
+    with monkeypatch.context() as patch:
+        patch.setattr(spec, "sources", lambda: "0")
+        assert versions_of(settings, 1)["sources"] == "0"
+    resumed = replace(settings, resume=True)
+    for epoch in (2, 3):
+        began = versions_of(resumed, epoch)
+        assert (began["sources"], began["jax"]) == ("0", jax.__version__)
+    store, wanted = Store(tmp_path), Spec("bn", 0, Config())
+    store.add(wanted, Run("bn", 0, [Epoch(1, 0.5, 0.5, 0.5, 0.5)], 1.0, 9, None), began)
+    assert store.finished([wanted]) == {}
+    assert "code of jaxnorm before an edit" in store.why_not([wanted])[0]
 
 
 def test_results_are_no_checkpoint(tmp_path, capsys):

@@ -1,6 +1,7 @@
 """Steps that are not finite: where the run stops, which are skipped, and compare's report."""
 
 import functools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,8 @@ import pytest
 from experiments.cli import main
 from experiments.config import Config
 from experiments.methods.table import METHODS
+from experiments.runs.store import Store
+from experiments.train import _stored
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import batch_order
 from experiments.training.fit import fit
@@ -18,6 +21,8 @@ from experiments.training.run import Diverged
 from experiments.training.state import Batch, StepMetrics
 from experiments.training.trainer import make_trainer
 from tests.experiments.parallel import assert_same, with_keys
+from tests.experiments.test_runs import run as finished
+from tests.experiments.test_runs import spec
 from tests.experiments.toy import save_toy, start, toy_dataset
 
 SETTINGS = Config(depth=2, width=4, epochs=2, batch_size=16)
@@ -141,6 +146,14 @@ def test_train_exits_with_1_and_one_line_or_goes_on(npz, tmp_path, capsys):
     assert main([*command, "--skip-nonfinite", "--resume"]) == 0
     captured = capsys.readouterr()
     assert "Updates left out because a number was not finite: " in captured.out
+
+
+@pytest.mark.parametrize(("skips", "skipped", "stored"), [(0, 0, 1), (0, 2, 0), (1, 0, 0)])
+def test_a_run_without_some_updates_is_not_stored(skips, skipped, stored, tmp_path):
+    """Also one that left them out before it was resumed without the flag."""
+    store, ended = Store(tmp_path), finished()._replace(state=SimpleNamespace(skipped=skipped))
+    assert _stored(store, spec(), ended, None, bool(skips)) == skipped
+    assert len(store.rows()) == stored
 
 
 def test_a_finite_loss_with_a_gradient_that_is_not_is_skipped():

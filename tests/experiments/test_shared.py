@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import importlib.metadata
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -24,10 +26,11 @@ from experiments.errors import UserError
 from experiments.models.sources import own_code
 from experiments.runs import spec as specs
 from experiments.runs import store as stores
-from experiments.runs.comparison import Comparison, execute
+from experiments.runs.comparison import Comparison, execute, with_same_code
 from experiments.runs.files import write_whole
 from experiments.runs.shared import Claims
 from experiments.runs.signals import KEPT
+from experiments.runs.spec import code_versions
 from experiments.runs.store import Store
 from tests.experiments.test_runs import run, spec
 from tests.experiments.toy import rows_of, save_toy, toy_dataset
@@ -102,6 +105,71 @@ def test_a_run_of_other_code_of_jaxnorm_is_trained_again(tmp_path, monkeypatch):
         assert store.why_not([spec()]) == [
             "Trained again: 1 of 1, as the stored ones are of code of jaxnorm before an edit."
         ]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("jax_default_prng_impl", "rbg", "jax_default_prng_impl=rbg"),
+        ("jax_threefry_partitionable", False, "jax_threefry_partitionable=False"),
+        ("jax_default_matmul_precision", "bfloat16", "jax_default_matmul_precision=bfloat16"),
+    ],
+)
+def test_a_run_of_other_options_of_jax_is_trained_again(option, value, words, tmp_path):
+    """They come from the environment or the user's code, and other random numbers from them."""
+    store, usual = Store(tmp_path), getattr(jax.config, option)
+    store.add(spec(), run())
+    try:
+        jax.config.update(option, value)
+        assert store.finished([spec()]) == {}
+        default = "Trained again: 1 of 1, as the stored ones are of JAX's default options."
+        assert store.why_not([spec()]) == [default]
+        store.add(spec(), run())
+        assert spec() in store.finished([spec()])
+    finally:
+        jax.config.update(option, usual)
+    assert store.why_not([spec()]) == [f"Trained again: 1 of 1, as the stored ones are of {words}."]
+
+
+@pytest.mark.parametrize("package", ["jax", "flax", "optax"])
+def test_a_run_of_another_package_is_trained_again(package, tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    store.add(spec(), run())
+    real = importlib.metadata.version
+    other = {package: "0.0.1"}
+    monkeypatch.setattr(
+        specs.importlib.metadata, "version", lambda name: other.get(name) or real(name)
+    )
+    assert store.finished([spec()]) == {}
+    assert f"{package} {real(package)}." in store.why_not([spec()])[0]
+
+
+def test_a_program_of_another_version_trains_for_itself(tmp_path, monkeypatch):
+    """Two machines with one folder: what one stores meanwhile is no run of the other."""
+    store = Store(tmp_path)
+    held = Claims(store, [spec()])
+    with monkeypatch.context() as patch:
+        patch.setattr(stores, "versions", lambda: {"jax": "0.9.0"})
+        store.add(spec(), run(0.25))
+    assert held.take(spec()) is True
+    assert Claims(store, [spec()]).take(spec()) is False  # It holds its claim.
+    held.free_all()
+
+
+class Make:
+    """A picklable function that makes a training."""
+
+    def __call__(self):
+        return Quick()
+
+
+def test_a_process_of_other_code_trains_nothing(monkeypatch):
+    """Workers import jaxnorm when they begin, which may be long after the command."""
+    began = code_versions()
+    assert isinstance(with_same_code(Make(), began), Quick)
+    monkeypatch.setattr(specs, "sources", lambda: "0")
+    with pytest.raises(UserError, match=r"sources .* there and 0 here; wanted one"):
+        with_same_code(Make(), began)
 
 
 def test_the_code_of_a_file_is_without_its_words(tmp_path):
