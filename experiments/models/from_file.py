@@ -1,10 +1,12 @@
 """Networks of the user's own, FILE.py:NAME, with their batch normalization or without it."""
 
+import contextlib
 import functools
 import importlib.util
 import inspect
+import io
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from experiments.data.reading import reading
 from experiments.errors import UserError, unknown
 from experiments.models.libraries import Wrapped, as_module
 from experiments.models.norms import group_norm
-from experiments.models.sources import own_code, place_of
+from experiments.models.sources import own_code, own_modules, place_of
 
 WANTED = (
     "wanted FILE.py:NAME, a function (rngs, shape, classes) that returns a flax.nnx.Module, a "
@@ -40,9 +42,35 @@ def is_from_file(model: str) -> bool:
     return ":" in model
 
 
+#: Modules of files that are executed a second time, by path.
+_AFRESH: dict[str, Any] = {}
+
+
+@contextlib.contextmanager
+def executed_afresh(model: str) -> Iterator[None]:
+    """Makes networks inside the block by a second execution of their file and of its modules.
+
+    What a module draws, or reads off the clock, once per process is then drawn a second time. A
+    file that cannot be executed twice is not.
+    """
+    path = model.rpartition(":")[0]
+    own = {name: sys.modules.pop(name) for name in own_modules(path)}
+    try:
+        with contextlib.suppress(UserError), contextlib.redirect_stdout(io.StringIO()):
+            _AFRESH[path] = _execute(path)
+        yield
+    finally:
+        _AFRESH.pop(path, None)
+        sys.modules.update(own)
+
+
 @functools.cache
 def _executed(path: str) -> Any:
     """Executes a file once, and returns its module."""
+    return _execute(path)
+
+
+def _execute(path: str) -> Any:
     file = Path(path)
     spec: Any = importlib.util.spec_from_file_location(f"network_of_{file.stem}", file)
     module = importlib.util.module_from_spec(spec)
@@ -63,7 +91,7 @@ def load_maker(model: str) -> Callable[..., Any]:
     path, _, name = model.rpartition(":")
     if Path(path).suffix != ".py" or not Path(path).is_file():
         raise UserError(f"--model is {model!r}, and there is no Python file {path!r}; {WANTED}.")
-    module = _executed(path)
+    module = _AFRESH.get(path) or _executed(path)
     maker = getattr(module, name, None)
     if not callable(maker):
         defined = [

@@ -2,13 +2,14 @@
 
 import ast
 import contextlib
+import importlib.metadata
 import importlib.util
 import os
 import sys
 import sysconfig
 import traceback
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.machinery import all_suffixes
@@ -20,6 +21,9 @@ from experiments.errors import UserError
 
 #: Packages whose versions stand for their files.
 VERSIONED = ("experiments", "jaxnorm")
+
+#: Packages whose versions are known for every run; NumPy keeps its numbers from version to version.
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 
 #: The events of Python that read a file.
 READS = ("open", "sqlite3.connect")
@@ -58,19 +62,22 @@ def content_of(path: str) -> bytes:
 
     These are the file, the modules that it or they import anywhere, also inside functions, and what
     the user's code imported or read inside `watched`, wherever it lies. After them come the names
-    in the folders that it listed, and the environment variables whose names are strings in its
-    modules. Installed packages have versions instead.
+    in the folders that it listed, the environment variables whose names are strings in its
+    modules, and the versions of the installed packages that these import.
 
-    Python tells of neither the rest of what a program may ask for: a file that the code only looks
-    for (``Path.exists``) counts through the listing of its folder alone, and a variable whose name
-    is put together does not count.
+    Compiled code (HDF5, Polars, safetensors, another program) reads without telling Python: of such
+    files those count whose paths, from the current folder or that of the module, are strings in its
+    modules. Python tells of neither the rest of what a program may ask for: a file that the code
+    only looks for (``Path.exists``) counts through the listing of its folder alone, and a variable
+    or a compiled code's file whose name is put together does not count.
     """
     file = Path(path).resolve()
     uses, files = _USED.get(file, _Uses()), _files(file)
     names = [f"{folder.name}: {sorted(_names_in(folder))}" for folder in sorted(uses.folders)]
     strings = {text for each in files for text in _strings(each)}
     values = [f"{name}={os.environ[name]}" for name in sorted(strings & os.environ.keys())]
-    others = "\n".join([*names, *values]).encode(errors="surrogateescape")
+    versions = [f"{name} {version}" for name, version in sorted(_packages(files).items())]
+    others = "\n".join([*names, *values, *versions]).encode(errors="surrogateescape")
     return b"".join(each.read_bytes() for each in files) + others
 
 
@@ -78,10 +85,66 @@ def _files(file: Path) -> list[Path]:
     files = {file} | _USED.get(file, _Uses()).files
     waiting = list(files)
     while waiting:
-        for found in _imported(waiting.pop()) - files:
+        module = waiting.pop()
+        for found in (_imported(module) | _named_files(module)) - files:
             files.add(found)
             waiting.append(found)
     return [each for each in sorted(files) if each.is_file()]
+
+
+def _named_files(module: Path) -> set[Path]:
+    """Returns the files whose paths are strings in a module."""
+    found = set[Path]()
+    for text in _strings(module):
+        with contextlib.suppress(OSError, ValueError):
+            places = [folder / text for folder in (Path(), module.parent)] if text.strip() else []
+            found |= {
+                place.resolve()
+                for place in places
+                if place.is_file() and not _is_outside(place.resolve())
+            }
+    return found
+
+
+def _is_outside(place: Path) -> bool:
+    """Returns True for a file that is no part of a network: a package's, Python's, the system's."""
+    return _is_versioned(place) or str(place).startswith(SYSTEM)
+
+
+def own_modules(path: str) -> list[str]:
+    """Returns the names of the modules of Python code that a file's networks use, itself among."""
+    used = _USED.get(Path(path).resolve(), _Uses()).files
+    names = {each.name for each in used if each.suffix == ".py"}
+    places = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
+    return [
+        name
+        for name, place in places.items()
+        if place and os.path.basename(place) in names and Path(place).resolve() in used
+    ]
+
+
+def _packages(files: Iterable[Path]) -> dict[str, str]:
+    """Returns the versions of installed packages by the names under which modules import them.
+
+    Those of `PACKAGES` are known for every run.
+    """
+    known = {*sys.stdlib_module_names, *VERSIONED, *PACKAGES, ""}
+    names = {
+        name.partition(".")[0]
+        for file in files
+        for name in _imported_names(file)
+        if name.partition(".")[0] not in known and not any(_files_of(name, file.parent))
+    }
+    return {name: version for name in names if (version := _version(name))}
+
+
+@cache
+def _version(name: str) -> str:
+    """Returns the version of an installed package; empty for a module of another kind."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(name)
+    distributions = importlib.metadata.packages_distributions().get(name, [])
+    return " ".join(importlib.metadata.version(each) for each in dict.fromkeys(distributions))
 
 
 def _names_in(folder: Path) -> list[str]:
@@ -146,7 +209,7 @@ def _note(event: str, arguments: tuple[Any, ...], frame: FrameType | None) -> No
         return
     with contextlib.suppress(OSError, ValueError):
         place, uses = Path(os.fsdecode(name)).resolve(), _USED.setdefault(_ACTIVE[-1], _Uses())
-        if _is_versioned(place) or str(place).startswith(SYSTEM):
+        if _is_outside(place):
             return
         if event in LISTS:
             uses.folders.add(place)
@@ -161,13 +224,18 @@ def _is_read(event: str, arguments: tuple[Any, ...]) -> bool:
 
 def _imported(file: Path) -> set[Path]:
     """Returns the files of the modules that a file's import statements name."""
+    return {found for name in _imported_names(file) for found in _files_of(name, file.parent)}
+
+
+def _imported_names(file: Path) -> set[str]:
+    """Returns the modules that a file's import statements name, or may name."""
     names = set[str]()
     for node in _nodes(file):
         if isinstance(node, ast.Import):
             names |= {each.name for each in node.names}
         elif isinstance(node, ast.ImportFrom):
             names |= _named(file, node)
-    return {found for name in names for found in _files_of(name, file.parent)}
+    return names
 
 
 def _strings(file: Path) -> Iterator[str]:

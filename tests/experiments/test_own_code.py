@@ -2,16 +2,19 @@
 
 import contextlib
 import importlib
+import importlib.metadata
 import os
 import sqlite3
 import sys
 
+import h5py
 import numpy as np
 import pytest
 
 from experiments.cli import main
 from experiments.config import Config
 from experiments.errors import UserError
+from experiments.models import sources
 from experiments.models.from_file import load_maker
 from experiments.models.sources import content_of
 from experiments.runs.comparison import Comparison
@@ -68,6 +71,52 @@ DEPENDS = {
         ("width.txt", "8"),
     ),
 }
+
+
+#: Code that reads by compiled code or another program.
+COMPILED = {
+    "HDF5": "int(h5py.File(HERE / 'w.h5')['w'][()])",
+    "Polars": "int(polars.read_csv(HERE / 'w.csv')['w'][0])",
+    "another program": "int(subprocess.check_output(['cat', str(HERE / 'width.txt')]))",
+    "a path from the current folder": "int(polars.read_csv('w.csv')['w'][0])",
+}
+
+
+@pytest.mark.parametrize("kind", COMPILED)
+def test_what_compiled_code_reads_belongs_to_it_by_its_name(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def content(width):
+        (tmp_path / "width.txt").write_text(str(width))
+        (tmp_path / "w.csv").write_text(f"w\n{width}\n")
+        with h5py.File(tmp_path / "w.h5", "w") as file:
+            file["w"] = width
+
+    content(8)
+    (tmp_path / "other.txt").write_text("1")
+    lines = ["import h5py, polars, subprocess", "from pathlib import Path"]
+    lines += ["HERE = Path(__file__).parent", f"X = {COMPILED[kind]}"]
+    (tmp_path / "nets.py").write_text("\n".join([*lines, "def make(rngs, shape, classes): pass"]))
+    model = str(tmp_path / "nets.py")
+    load_maker(f"{model}:make")
+    usual = content_of(model)
+    (tmp_path / "other.txt").write_text("2")
+    assert content_of(model) == usual
+    content(9)
+    assert content_of(model) != usual
+
+
+def test_packages_that_it_imports_belong_to_it_by_their_versions(tmp_path, monkeypatch):
+    (tmp_path / "nets.py").write_text("import os, jax\nfrom PIL import Image\nimport h5py.h5\n")
+    usual = content_of(str(tmp_path / "nets.py"))
+    assert usual.decode().splitlines()[-2:] == [
+        f"PIL {importlib.metadata.version('pillow')}",
+        f"h5py {importlib.metadata.version('h5py')}",
+    ]
+    sources._version.cache_clear()
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.1")
+    assert content_of(str(tmp_path / "nets.py")) != usual
+    sources._version.cache_clear()
 
 
 #: Code that reads width.txt, or lists the folder names, or asks for the variable WIDTH.
@@ -345,6 +394,47 @@ OTHERS = {
     "the clock": "import time\nSCALE = lambda: time.perf_counter()",
     "a count of calls": "import itertools\nSCALE = itertools.count(1).__next__",
 }
+
+
+#: Modules that make another network in each process, or the same.
+MODULES = {
+    "a draw of the file's": ("X = numpy.random.random()", "X", True),
+    "a draw of a module's": ("from part import X", "X", True),
+    "a draw that is called with": ("from part import X", "1; self.scale = X", True),
+    "a seed and a draw": ("numpy.random.seed(0); X = numpy.random.random()", "X", False),
+    "a function with its own gradient": (
+        "@jax.custom_jvp\ndef f(x): return x\nf.defjvps(lambda t, y, x: t)\nX = f",
+        "X(0.5)",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MODULES)
+def test_a_network_of_one_process_alone_is_refused(kind, tmp_path):
+    """Each process of --jobs, and each later call, would train another one under the same name."""
+    lines, scale, refused = MODULES[kind]
+    code = (
+        f"import jax, numpy\n{lines}\nclass make(Net):\n    scale = 1.0\n"
+        "    def __init__(self, *arguments):\n        super().__init__(*arguments)\n"
+        f"        self.hidden.kernel[...] *= {scale}\n"
+        "    def __call__(self, x):\n        return super().__call__(self.scale * x)\n"
+    )
+    (tmp_path / "nets.py").write_text(NET + code)
+    (tmp_path / "part.py").write_text("import numpy\nX = numpy.random.random()")
+    match = "another network each time .* or that its file is executed"
+    with pytest.raises(UserError, match=match) if refused else contextlib.nullcontext():
+        spec_of(tmp_path)
+
+
+def test_a_file_that_cannot_be_executed_twice_is_trained(tmp_path):
+    """As one that defines flags; nothing that it prints is printed twice."""
+    once = "import sys\nassert not hasattr(sys, 'defined')\nsys.defined = print('hello')\n"
+    (tmp_path / "nets.py").write_text(NET + once)
+    try:
+        assert spec_of(tmp_path, "Net").data
+    finally:
+        del sys.defined
 
 
 @pytest.mark.parametrize("kind", OTHERS)
