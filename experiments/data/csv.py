@@ -34,6 +34,9 @@ TRUTH = {"True": "1", "TRUE": "1", "true": "1", "False": "0", "FALSE": "0", "fal
 #: A number with commas that may be decimal or between thousands.
 THOUSANDS = r"^[+-]?\d{1,3}(,\d{3})+$"
 
+#: A number with points that may be decimal or between thousands, and one below a thousand.
+POINTS, BELOW = r"^[+-]?[1-9]\d{0,2}(\.\d{3})+$", r"^[+-]?\d{1,3}$"
+
 #: The shortest row of numbers 1, 2, ... that looks like a line of names, or column like an index.
 COUNTED = 3
 
@@ -268,6 +271,15 @@ def _numbers(name: str, columns: Mapping[str, pl.Series]) -> Float[np.ndarray, "
                     "fill or drop missing values, write words as numbers, or name the classes by "
                     "--label."
                 )
+    for cells in columns.values():
+        grouped = cells.str.contains(POINTS)
+        below = cells.filter(~grouped)
+        if grouped.any() and len(below) and below.str.contains(BELOW).all():
+            raise UserError(
+                f"{name} has the number {cells.filter(grouped)[0]!r} beside {below[0]!r} in a "
+                "column, and its point may be decimal or between thousands; wanted one form: save "
+                "the table without thousands, or all numbers with as many decimals."
+            )
     commas = [cells.filter(cells.str.contains(",")) for cells in columns.values()]
     if any(map(len, commas)):
         points = any(cells.str.contains(".", literal=True).any() for cells in columns.values())

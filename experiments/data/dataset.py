@@ -31,7 +31,10 @@ WILD = 1e4
 DEVIATION_ROWS = 10
 
 #: Texts that stand for a missing value, as spreadsheets, pandas and R write them.
-MISSING = ("", "NA", "N/A", "#N/A", "<NA>", "nan", "NaN", "NAN", "null", "NULL", "?")
+MISSING = (
+    *("", "NA", "N/A", "#N/A", "<NA>", "nan", "NaN", "NAN", "null", "NULL", "?"),
+    *("#REF!", "#DIV/0!", "#VALUE!", "#NAME?", "#NUM!", "#NULL!"),
+)
 
 Rows = Shaped[np.ndarray, "rows *shape"]
 Labels = Shaped[np.ndarray, "rows *positions"]
@@ -231,6 +234,11 @@ def _plain(name: str, y: Array) -> Array:
                 "for each row: fill them, or drop the rows."
             )
         return y
+    if y.ndim == 1 and y.dtype.kind == "f" and not (fits := np.abs(y) < 2**63).all():
+        raise UserError(
+            f"{name} has {np.count_nonzero(~fits)} rows without a label, or with one that is no "
+            f"class number ({y[~fits][0]}); wanted one for each row: fill them, or drop the rows."
+        )
     if y.ndim != 1 or y.dtype.kind not in "fiub" or np.any(np.mod(y * 1.0, 1)):
         raise UserError(
             f"{name} has labels of type {y.dtype} and shape {y.shape}; wanted one per row, words "

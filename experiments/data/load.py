@@ -157,6 +157,9 @@ def _load(source: str, seed: int, flags: dict[str, str | int | None]) -> Dataset
     data = BUNDLED[source](seed) if source in BUNDLED else _later("tfds", "load_tfds")(source)
     if data is None:
         raise unknown_source(source)
+    if Path(source).exists():
+        note = f"{source} is the dataset of that name, not what lies here: that is ./{source}."
+        data = data._replace(notes=(*data.notes, note))
     return data
 
 

@@ -1,5 +1,6 @@
 """Files that would train without a word: leaks, broken quotes, lost folders and pictures."""
 
+import contextlib
 import io
 import os
 import tarfile
@@ -24,6 +25,8 @@ ROWS = 120
 NOISE = RANDOM.normal(size=(ROWS, 2))
 SORTED = np.repeat(["a", "b", "c"], ROWS // 3)
 GAPS = np.sort(RANDOM.choice(3 * ROWS, ROWS, replace=False))
+
+SOME = np.arange(60) % 3
 
 
 def save(path: Path, columns: dict, labels=SORTED) -> str:
@@ -480,3 +483,51 @@ def test_a_damaged_picture_is_named_by_its_path(content, tmp_path):
         with pytest.raises(UserError, match=r"b/bad\.png") as raised:
             load(str(path), 0)
         assert "0x" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("y", "words"),
+    [
+        (np.where(SOME == 1, np.nan, SOME), "20 rows without a label"),
+        (np.where(SOME == 1, np.inf, SOME), r"20 rows .* \(inf\)"),
+        (np.where(SOME == 1, 1e19, SOME), r"20 rows .* \(1e\+19\)"),
+    ],
+)
+def test_numbers_that_are_no_labels_are_named(y, words, tmp_path):
+    np.savez(tmp_path / "x.npz", X=np.random.default_rng(0).normal(size=(60, 3)), y=y)
+    with pytest.raises(UserError, match=words):
+        load(str(tmp_path / "x.npz"), 0)
+
+
+@pytest.mark.parametrize("error", ["#REF!", "#DIV/0!", "#VALUE!", "#NAME?", "#NUM!", "#NULL!"])
+def test_errors_of_a_spreadsheet_are_no_class(error, tmp_path):
+    rows = "".join(f"{i * i},{7 * i % 11},{error if i % 2 else 'a'}\n" for i in range(20))
+    (tmp_path / "x.csv").write_text(f"u,v,label\n{rows}")
+    with pytest.raises(UserError, match="10 rows without a label"):
+        load(str(tmp_path / "x.csv"), 0)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "refused"),
+    [
+        (["1.234", "987", "12.500"], True),
+        (["-1.234", "+5", "0"], True),
+        (["1.234", "2.345", "3.456"], False),  # All have as many decimals.
+        (["0.125", "1", "2.500"], False),  # No thousand begins with 0.
+        (["1.25", "1", "2.500"], False),
+        (["1.234", "1000", "7"], False),
+    ],
+)
+def test_points_between_thousands_are_no_decimals(numbers, refused, tmp_path):
+    rows = "".join(f"{numbers[i % 3]};{7 * i % 11};{'ab'[i % 2]}\n" for i in range(20))
+    (tmp_path / "x.csv").write_text(f"u;v;label\n{rows}")
+    match = "its point may be decimal or between thousands"
+    with pytest.raises(UserError, match=match) if refused else contextlib.nullcontext():
+        load(str(tmp_path / "x.csv"), 0)
+
+
+def test_a_name_of_data_that_is_a_folder_too_is_said(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load("digits", 0).notes == ()
+    (tmp_path / "digits").mkdir()
+    assert "./digits" in load("digits", 0).notes[-1]
