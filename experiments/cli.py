@@ -77,9 +77,11 @@ def run(command: Any, line: str) -> None:
     with (
         _denied(),
         quietly(getattr(command, "quiet", False)),
+        _jax_imported(command),
         _several_processes(command),
         own_code(model),
     ):
+        _check_devices(command)
         _work(at_home(command), line)
 
 
@@ -143,6 +145,46 @@ def _denied() -> Iterator[None]:
             f"the system refuses {str(error.filename or 'a file')[:200]}: {error.strerror}; wanted "
             "one that this user may use: change its rights, or give another."
         ) from error
+
+
+@contextlib.contextmanager
+def _jax_imported(command: Any) -> Iterator[None]:
+    """Imports JAX for a training; raises UserError if JAX refuses the variables of its options."""
+    if isinstance(command, Compare | Train):
+        try:
+            import jax
+        except (ImportError, ValueError) as error:
+            raise _no_jax(error) from error
+        options: Any = jax.config
+        if options.jax_disable_jit:
+            raise UserError(
+                "JAX_DISABLE_JIT is set, and a training is compiled; wanted it unset, or 0."
+            )
+    yield
+
+
+def _check_devices(command: Any) -> None:
+    """Raises UserError for a training if JAX finds no device, as of a platform that is not there.
+
+    Several processes have joined before, as JAX asks for.
+    """
+    if isinstance(command, Compare | Train):
+        import jax
+
+        try:
+            jax.devices()
+        except (RuntimeError, AssertionError) as error:
+            raise _no_jax(error) from error
+
+
+def _no_jax(error: Exception) -> UserError:
+    found = {name: os.environ[name] for name in sorted(os.environ) if name.startswith("JAX_")}
+    variables = ", ".join(f"{name}={value}" for name, value in found.items())
+    return UserError(
+        f"JAX does not start: {str(error) or 'it finds no device of its platform'} (set: "
+        f"{variables or 'no variable JAX_...'}); wanted variables that it knows, of devices that "
+        "are here: mend or unset them."
+    )
 
 
 @contextlib.contextmanager

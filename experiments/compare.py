@@ -22,7 +22,14 @@ from experiments.config import Config
 from experiments.errors import UserError
 from experiments.methods.table import find_methods
 from experiments.models.registry import with_network
-from experiments.runs.comparison import Comparison, Task, run_all, signal_lines, with_others
+from experiments.runs.comparison import (
+    Comparison,
+    Task,
+    others_note,
+    run_all,
+    signal_lines,
+    with_others,
+)
 from experiments.runs.files import prepare_folder, write_whole
 from experiments.runs.outputs import check_outputs
 from experiments.runs.processes import writes
@@ -168,6 +175,8 @@ def _report(
     print("", *notes, sep="\n")
     drawn = "masks.png, " * bool(maps)
     print(f"Written to {out}: results.csv, curves.csv, curves.png, {drawn}table.md, {FILE}.")
+    for line in others_note(Store(out), runs):
+        print(line)
     print(NEXT)
 
 

@@ -18,7 +18,13 @@ from experiments.errors import UserError
 from experiments.methods.optimizer import decayed
 from experiments.methods.table import find_methods
 from experiments.runs.checkpoint_settings import CheckpointSettings
-from experiments.runs.comparison import Comparison, signal_lines, summary, with_others
+from experiments.runs.comparison import (
+    Comparison,
+    others_note,
+    signal_lines,
+    summary,
+    with_others,
+)
 from experiments.runs.files import prepare_folder
 from experiments.runs.keeper import Keeper, keeping
 from experiments.runs.outputs import check_outputs
@@ -64,6 +70,8 @@ def train(flags: Train) -> None:
     if flags.skip_nonfinite or skipped:
         print(f"\nUpdates left out because a number was not finite: {skipped}.")
     print(f"\nWritten to {flags.out}: results.csv, curves.csv, {FILE}.")
+    for line in others_note(store, runs):
+        print(line)
 
 
 def _method(flags: Train) -> str:

@@ -44,6 +44,9 @@ from experiments.training.run import DIVERGED, Diverged, Epoch, Run
 from experiments.training.trainer import Trainer, Trainers, check_repeats, check_rows_apart
 from jaxnorm import parameter_count
 
+#: Added to the seed of a result for its trials: other initializations, batches and noise.
+OFFSET = 1_000_000
+
 #: ``seed -> dataset``, and ``(load, seed) -> dataset``.
 Load = Callable[[int], Dataset]
 Derive = Callable[[Load, int], Dataset]
@@ -347,6 +350,20 @@ def with_others(
     methods = list(dict.fromkeys(method for method, _ in found))
     order = sorted(found, key=lambda place: (methods.index(place[0]), place[1]))
     return [found[place] for place in order]
+
+
+def others_note(store: Store, shown: Sequence[Run]) -> list[str]:
+    """Returns a line if a store has results besides those shown, whose tables they replaced."""
+    known = {(run.method, run.seed) for run in shown}
+    rows = [row for row in store.rows() if row.run.seed < OFFSET]  # Not trials of --tune.
+    count = len(rows) - len(known)
+    if count <= 0:
+        return []
+    return [
+        f"{count} more runs in {store.path}, of other settings, rows or versions, are in none of "
+        f"these files: python -m experiments runs {store.path.parent} lists them, and the command "
+        "that trained them writes their files again, best with another --out."
+    ]
 
 
 def seconds_left(ends: Sequence[float], specs: Sequence[Spec]) -> float:

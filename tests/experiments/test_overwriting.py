@@ -14,6 +14,7 @@ from experiments.papers.items import ITEMS
 from experiments.papers.page import PAGE, reports_in
 from experiments.papers.run import check_replaceable, run_item
 from experiments.papers.settings import with_settings
+from experiments.runs.comparison import OFFSET, others_note
 from experiments.runs.outputs import check_outputs
 from experiments.runs.store import FILE, Store
 from tests.experiments.test_items import REPORT
@@ -210,3 +211,14 @@ def test_a_setting_that_is_none_is_one_line(pairs, words, capsys):
         with_settings(TOY, TOY.cpu, pairs)
     assert "\n" not in str(raised.value)
     assert capsys.readouterr() == ("", "")
+
+
+def test_runs_whose_tables_were_replaced_are_said(tmp_path):
+    store = Store(tmp_path)
+    for each in (spec(), spec(1), spec(OFFSET)):
+        store.add(each, run(seed=each.seed))
+    assert others_note(store, [run(), run(seed=1)]) == []
+    store.add(spec(epochs=2), run())
+    (line,) = others_note(store, [run(), run(seed=1)])
+    assert line.startswith("1 more runs in ")
+    assert f"python -m experiments runs {tmp_path} lists them" in line

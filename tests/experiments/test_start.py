@@ -1,14 +1,18 @@
 """What a command imports before it works: help, lists and refusals need no JAX."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
+import jax
 import pytest
 
 from experiments import listed
 from experiments.augmentation.table import AUGMENTATIONS
 from experiments.bench.registry import BENCHMARKS
+from experiments.cli import main
 from experiments.methods.table import DEFAULT_METHODS, METHODS
 from experiments.models.registry import MODELS
 from experiments.models.style import ACTIVATIONS
@@ -73,3 +77,30 @@ def test_names_read_off_the_source_are_those_of_the_tables():
     assert listed.augmentations() == tuple(AUGMENTATIONS)
     assert listed.benchmarks() == tuple(BENCHMARKS)
     assert sorted(listed.paper_items()) == sorted(ITEMS)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no backend 'wrong'"), AssertionError()])
+def test_a_platform_that_is_not_there_is_one_line(error, monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("JAX_PLATFORMS", "wrong")
+    monkeypatch.setattr(jax, "devices", mock.Mock(side_effect=error))
+    assert main(["train", "--out", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "JAX does not start: " in line
+    assert "JAX_PLATFORMS=wrong" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_option_that_jax_does_not_know_is_one_line():
+    line = [sys.executable, "-m", "experiments", "train", "--out", "never"]
+    bad = os.environ | {"JAX_DEFAULT_MATMUL_PRECISION": "bogus"}
+    ended = subprocess.run(line, cwd=ROOT, env=bad, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert "JAX does not start: " in line
+    assert "JAX_DEFAULT_MATMUL_PRECISION=bogus" in line
+
+
+def test_a_training_without_compilation_is_refused(capsys, tmp_path):
+    with jax.disable_jit():
+        assert main(["train", "--out", str(tmp_path / "out")]) == 2
+    assert "JAX_DISABLE_JIT" in capsys.readouterr().err

@@ -7,12 +7,13 @@ import pytest
 
 from experiments.analysis.tuning.choose import best_of
 from experiments.analysis.tuning.grid import combinations, grid_of
-from experiments.analysis.tuning.held_out import OFFSET, held_out
+from experiments.analysis.tuning.held_out import held_out
 from experiments.analysis.tuning.report import choices_at_ends
 from experiments.cli import main
 from experiments.data.dataset import Dataset
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
+from experiments.runs.comparison import OFFSET
 from experiments.runs.spec import name_of
 from tests.experiments.toy import rows_of, run_of, save_toy, toy_dataset
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.analysis.tuning.grid import Grid, combinations
-from experiments.analysis.tuning.held_out import OFFSET, held_out
+from experiments.analysis.tuning.held_out import held_out
 from experiments.analysis.tuning.report import write_trials
 from experiments.config import Workers
 from experiments.methods.method import Method
-from experiments.runs.comparison import Comparison, Task, run_all
+from experiments.runs.comparison import OFFSET, Comparison, Task, run_all
 from experiments.runs.store import Store
 from experiments.training.run import Run
 

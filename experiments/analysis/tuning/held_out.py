@@ -6,9 +6,7 @@ import numpy as np
 
 from experiments.data.dataset import Dataset
 from experiments.errors import UserError
-
-#: Added to the seed of a result for its trials: other initializations, batches and noise.
-OFFSET = 1_000_000
+from experiments.runs.comparison import OFFSET
 
 #: One in so many training rows is held out.
 PARTS = 5

@@ -12,7 +12,7 @@ from experiments.analysis.colours import method_style
 from experiments.analysis.csv import write_csv
 from experiments.analysis.picture import draw_band, new_figure, picture
 from experiments.analysis.tuning.grid import Grid
-from experiments.analysis.tuning.held_out import OFFSET
+from experiments.runs.comparison import OFFSET
 from experiments.runs.files import write_whole
 from experiments.runs.spec import shown
 from experiments.training.run import Run
