@@ -245,7 +245,7 @@ def _stale(spec: Spec, row: Row) -> str:
     both = row.spec.get("data"), spec.data
     old, new = (list(each) if isinstance(each, list | tuple) else [each] for each in both)
     if old[1:] != new[1:]:
-        return "files of the network have changed"
+        return "files of the network, or packages or variables that it uses, have changed"
     return "the rows of their seeds are others"
 
 

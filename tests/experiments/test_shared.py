@@ -32,6 +32,7 @@ from experiments.runs.shared import Claims
 from experiments.runs.signals import KEPT
 from experiments.runs.spec import code_versions
 from experiments.runs.store import Store
+from tests.experiments.test_items import REPORT
 from tests.experiments.test_runs import run, spec
 from tests.experiments.toy import rows_of, save_toy, toy_dataset
 
@@ -187,7 +188,7 @@ def test_the_code_of_a_file_is_without_its_words(tmp_path):
     ("old", "new", "reason"),
     [
         (7, 8, "the rows of their seeds are others"),
-        ((7, 1), (7, 2), "files of the network have changed"),
+        ((7, 1), (7, 2), "files of the network, or packages or variables that it uses, have changed"),
         ((7, 1), (8, 1), "the rows of their seeds are others"),
     ],
 )
@@ -399,6 +400,9 @@ def test_what_may_not_be_read_or_written_is_one_line(command, stored, capsys, mo
     (stored.parent / "results").mkdir()
     (stored.parent / "results").chmod(0o777)
     (stored / "runs.sqlite").chmod(0o000 if command == "runs" else 0o644)
+    (stored / "cwo").mkdir()
+    text = REPORT.format(name="cwo/tab1", preset="cpu", data="cifar10")
+    (stored / "cwo" / "report.md").write_text(text)
     stored.chmod(0o555 if command in ("runs", "csv", "items") else 0o000)
     with as_nobody():
         assert main(line) == 2
