@@ -188,7 +188,11 @@ def test_the_code_of_a_file_is_without_its_words(tmp_path):
     ("old", "new", "reason"),
     [
         (7, 8, "the rows of their seeds are others"),
-        ((7, 1), (7, 2), "files of the network, or packages or variables that it uses, have changed"),
+        (
+            (7, 1),
+            (7, 2),
+            "files of the network, or packages or variables that it uses, have changed",
+        ),
         ((7, 1), (8, 1), "the rows of their seeds are others"),
     ],
 )
