@@ -79,7 +79,7 @@ def _runs(file: Path) -> pl.DataFrame:
         trained = runs.filter(pl.col("outcome").is_null())["test_accuracy"].cast(pl.Float64)
         if runs.select("method", "seed").is_duplicated().any():
             raise ValueError("it has a method with one seed twice")
-        if not trained.is_between(0, 1).all():
+        if trained.has_nulls() or not trained.is_between(0, 1).all():
             raise ValueError("its test accuracies are not all fractions from 0 to 1")
         return runs
 

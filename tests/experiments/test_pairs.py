@@ -71,6 +71,7 @@ DAMAGES = {
     "percentages": (lambda text: text.replace("0.5", "50.5"), "fractions from 0 to 1"),
     "no number": (lambda text: text.replace("0.5", "x"), "results.csv"),
     "NaN": (lambda text: text.replace(",0.5,", ",nan,"), "fractions from 0 to 1"),
+    "a cell that was emptied": (lambda text: text.replace(",0.5,", ",,"), "fractions from 0 to 1"),
     "semicolons": (lambda text: text.replace(",", ";"), "results.csv"),
     "nothing": (lambda text: "", "results.csv"),
     "a cut line": (lambda text: text + "\na", "results.csv"),
