@@ -8,6 +8,7 @@ import gc
 import itertools
 import os
 import sys
+import tempfile
 import typing
 from collections.abc import Callable, Iterator
 
@@ -20,12 +21,23 @@ import jax
 import jaxtyping
 import pytest
 
+from tests import names_an_array
+
 # The CPU's fusion emitters lower each fusion by a pipeline of MLIR's, a third of all compile time;
 # without them XLA lowers the same fusions itself. Each program is handed to LLVM whole: cut in 32
 # parts, small ones take twice as long. Later releases refuse the one and gain nothing of the other.
 if jax.__version_info__ < (0, 11):
     fast = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
     os.environ["XLA_FLAGS"] = f"{fast} {os.environ.get('XLA_FLAGS', '')}"
+
+# Many tests trace one program anew, a quarter of all compile time: the process compiles it once.
+# Each worker has a folder of its own, because JAX writes programs while another process may read.
+# Earlier releases say on stderr of each stored program that it may not suit the machine.
+programs = tempfile.TemporaryDirectory(prefix="jaxnorm-programs-")
+if jax.__version_info__ >= (0, 11):
+    jax.config.update("jax_compilation_cache_dir", programs.name)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 # Eight fake CPU devices, also where there is an accelerator; JAX_PLATFORMS chooses otherwise.
 # `jax_num_cpu_devices` raises if a backend runs already: settings that come too late are seen.
@@ -70,13 +82,13 @@ def check_shapes_alone() -> None:
         methods = [f for kind in classes for key, f in vars(kind).items() if key != "__init__"]
         for function in (*module.values(), *methods):
             wrapped = getattr(getattr(function, "fget", function), "__wrapped__", None)
-            annotations = str(getattr(wrapped, "__annotations__", ""))
-            if wrapped is not None and "array" not in annotations.lower():  # of JAX or NumPy
+            if wrapped is not None and not names_an_array(wrapped):
                 typing.no_type_check(wrapped)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest collects it all five times more
 def pytest_unconfigure() -> None:
+    programs.cleanup()
     gc.collect()
     gc.freeze()
     if "PYTEST_XDIST_WORKER" in os.environ:
