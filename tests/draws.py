@@ -3,7 +3,6 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 
@@ -14,4 +13,14 @@ def normal(seed: int, *shape: int) -> np.ndarray[Any, Any]:
 
 def draw(seed: int, *shape: int) -> jax.Array:
     """Normal numbers in float32, for JAX."""
-    return jnp.asarray(normal(seed, *shape), jnp.float32)
+    return float32(normal(seed, *shape))
+
+
+def float32(numbers: Any) -> jax.Array:
+    """Array of JAX with these numbers: unlike `jnp.asarray`, compiles nothing for a new shape."""
+    return jax.device_put(np.asarray(numbers, np.float32))
+
+
+def ones(*shape: int) -> jax.Array:
+    """Array of ones: unlike `jnp.ones`, compiles nothing for a new shape."""
+    return float32(np.ones(shape))

@@ -16,6 +16,7 @@ from flax import linen, nnx
 import jaxnorm as jn
 from jaxnorm.nnx import BatchNorm, PopulationNorm, ScaleAndBias, Standardization
 from jaxnorm.theory import batch_norm, c_map, c_slope, cwo, lcw, q_map, vcl
+from tests.draws import float32, ones
 
 
 class Refusal(NamedTuple):
@@ -49,17 +50,17 @@ def number(argument: str, function: Any, x: Any, path: str = "") -> Refusal:
 
 SGD, KEY, KEYS = optax.sgd(0.1), jax.random.key(0), jax.random.split(jax.random.key(0), 6)
 NAN, INF = float("nan"), float("inf")
-KERNEL, THIN, STACK = jnp.ones((4, 3)), jnp.ones((1, 5)), jnp.ones((3, 4, 4))
-LAYER = {"kernel": KERNEL, "bias": jnp.ones(3)}
-PARAMS = {"conv": {"kernel": jnp.ones((3, 3, 2, 4))}, "dense": LAYER}
-ZEROS = PARAMS | {"dense": {"kernel": 0 * KERNEL}}
-SILENT = {"a": {"kernel": jnp.eye(4)}, "dense": {"kernel": 0 * KERNEL}}
-EQUAL = SILENT | {"dense": {"kernel": KERNEL * jnp.arange(3.0)[None]}}
+KERNEL, THIN, STACK = ones(4, 3), ones(1, 5), ones(3, 4, 4)
+LAYER = {"kernel": KERNEL, "bias": ones(3)}
+PARAMS = {"conv": {"kernel": ones(3, 3, 2, 4)}, "dense": LAYER}
+ZEROS = PARAMS | {"dense": {"kernel": float32(np.zeros((4, 3)))}}
+SILENT = {"a": {"kernel": float32(np.eye(4))}, "dense": {"kernel": float32(np.zeros((4, 3)))}}
+EQUAL = SILENT | {"dense": {"kernel": float32(np.arange(3.0) * np.ones((4, 1)))}}
 AXES = {"conv": {"kernel": (-4, -3, -2)}, "dense": {"kernel": (-2,), "bias": None}}
 NODE, RAW = jn.Scaled.from_kernel(KERNEL, -2), jn.reparametrize(PARAMS, jn.Scaled)
-UNITS = jnp.ones(3)
+UNITS = ones(3)
 NOISE_STATE = jn.noise_injection(SGD, 1.0, seed=0).init({"kernel": NODE})
-NODE_PARAMS, SCALES = {"kernel": NODE}, {"a": jnp.ones(2), "b": jnp.ones(3)}
+NODE_PARAMS, SCALES = {"kernel": NODE}, {"a": ones(2), "b": ones(3)}
 SPECTRAL = {"kernel": jn.SpectrallyNormalized.from_kernel(KERNEL, -2)}
 
 
@@ -84,7 +85,7 @@ def start_on_sphere(squared_radius: Any) -> object:
 
 
 def project_by(axes: Any) -> object:
-    return jn.project({"b": jnp.ones(3), "w": KERNEL}, layout=lambda params: axes)
+    return jn.project({"b": ones(3), "w": KERNEL}, layout=lambda params: axes)
 
 
 def layer_with(name: str, layer: Any, x: Any) -> object:
@@ -94,18 +95,18 @@ def layer_with(name: str, layer: Any, x: Any) -> object:
 def decay_strength(**settings: Any) -> object:
     return jn.affine_gamma_decay_strength(
         lambda scales, biases, sample: jn.gamma_decay(scales, 1.0),
-        *(SCALES, SCALES, jnp.ones(4)),
+        *(SCALES, SCALES, ones(4)),
         **{"batch_size": 10.0, "key": KEY, **settings},
     )
 
 
 def constancy(**settings: Any) -> object:
-    options = {"beta": jnp.ones((2, 3)), **settings}
-    return jn.variance_constancy_loss(jnp.ones((6, 2, 3)), **options)
+    options = {"beta": ones(2, 3), **settings}
+    return jn.variance_constancy_loss(ones(6, 2, 3), **options)
 
 
 def normalize(features: int = 3, mask: Any = None, **options: Any) -> object:
-    return BatchNorm(features, **options)(jnp.ones((6, 3)), mask=mask)
+    return BatchNorm(features, **options)(ones(6, 3), mask=mask)
 
 
 def update_noise(stddev: Any) -> object:
@@ -176,7 +177,7 @@ def multiply_twice(params: Any, x: Any) -> Any:
 
 def noisy(apply: Any, stddev: Any, params: Any, key: Any = KEY, **options: Any) -> object:
     model = jn.with_scale_noise(apply, stddev, layout=ROWS_OF_KERNELS, **options)
-    return model(key, params, jnp.ones((5, 4)))
+    return model(key, params, ones(5, 4))
 
 
 def layout_of_stack(axis: int) -> object:
@@ -188,13 +189,13 @@ def layout_of_stack(axis: int) -> object:
 ROWS_OF_KERNELS = jn.layout_from_rules([("", -2)])
 #: By its name a stack's units are sums over layers.
 ALONG_LAYERS = jn.layout_from_rules([("kernel", (-3, -2))])
-DENSE, STACKED, ROW = {"kernel": KERNEL}, {"kernel": STACK}, jnp.ones((2, 4))
+DENSE, STACKED, ROW = {"kernel": KERNEL}, {"kernel": STACK}, ones(2, 4)
 SAME_PATH = {"a/b": DENSE, "a": {"b": DENSE}}
 
 
 TABLE = (
     # Nothing to constrain, and units of a single weight.
-    *(value(UNKNOWN, f, {"dense": {"weight": KERNEL, "bias": jnp.ones(3)}}) for f in OF_PARAMS),
+    *(value(UNKNOWN, f, {"dense": {"weight": KERNEL, "bias": ones(3)}}) for f in OF_PARAMS),
     *(value("constrains no|(there are none)", f, {}) for f in OF_PARAMS),
     *(value("'thin/kernel'|(1, 5)|exclude", f, {"thin": {"kernel": THIN}}) for f in CENTERING),
     *(value("(1, 5)|exclude", node.from_kernel, THIN, -2) for node in CENTERED_KINDS),
@@ -225,7 +226,7 @@ TABLE = (
     *(number("epsilon", partial(vcl.variance_ratio_bound, 3.0, 5), x) for x in (0.0, 1.5)),
     value("strengths is nan", jn.gamma_decay, LAYER, np.float32(NAN)),
     kind("strengths is '1'|'bias'", jn.gamma_decay, LAYER, {"kernel": None, "bias": "1"}),
-    value("strength|(3,)|(2,)", jn.gamma_decay, SCALES, {"a": jnp.ones(3), "b": 1.0}),
+    value("strength|(3,)|(2,)", jn.gamma_decay, SCALES, {"a": ones(3), "b": 1.0}),
     value("strengths|b", jn.gamma_decay, SCALES, {"a": 1.0}),
     value("batch_size is 0.0|'b'", decay_strength, batch_size={"a": 1.0, "b": 0.0}),
     value("excess_kurtosis is nan", decay_strength, excess_kurtosis=NAN),
@@ -235,7 +236,7 @@ TABLE = (
     value("sample_size=0", constancy, sample_size=0),
     value("sample_size=1|one value", constancy, sample_size=1),
     value("3 groups|6 rows", constancy, groups=3),
-    value("beta|(3,)|(2, 3)", constancy, beta=jnp.ones(3)),
+    value("beta|(3,)|(2, 3)", constancy, beta=ones(3)),
     *(
         value(f"stddev|'kernel/scale'|{shape}|(3,)", update_noise, jnp.full(shape, 0.1))
         for shape in ((2,), (5,), (1, 3))
@@ -247,7 +248,7 @@ TABLE = (
     value("per|'batch'", jn.with_scale_noise, jnp.matmul, 0.1, per="batch"),
     value(
         "'kernel'|(2, 3)|rows|layout",
-        *(jn.propagation, lambda p, x: x.reshape(2, 4) @ p["kernel"], LAYER, jnp.ones((2, 4))),
+        *(jn.propagation, lambda p, x: x.reshape(2, 4) @ p["kernel"], LAYER, ones(2, 4)),
     ),
     value("n is 1", vcl.variance_ratio_bound, 3.0, 1, 0.5),
     *(
@@ -261,19 +262,19 @@ TABLE = (
     value("-2.0 in an array", jn.project_to_sphere, KERNEL, 0, jnp.array([1.0, -2.0, 3])),
     # Statistics and normalizations.
     value("no minibatch", jn.population_statistics, []),
-    *(value(f"groups={x}", jn.batch_moments, jnp.ones((6, 2)), 0, groups=x) for x in (4, 0)),
+    *(value(f"groups={x}", jn.batch_moments, ones(6, 2), 0, groups=x) for x in (4, 0)),
     value("axis_name='data'", jn.batch_moments, KERNEL, 0, groups=2, axis_name="data"),
     kind("float32", jn.batch_moments, KERNEL, 0, where=KERNEL),
     *(value(f"num_features={x}", normalize, x) for x in (1, 4)),
-    value("axis 1", BatchNorm(3, axis=1), jnp.ones((2, 4, 5))),
+    value("axis 1", BatchNorm(3, axis=1), ones(2, 4, 5)),
     value("groups=4", normalize, groups=4),
     value("axis_name", normalize, groups=2, axis_name="data"),
     value("bool[6]|[6,3]", normalize, mask=jnp.ones(6, bool)),
-    kind("mask", normalize, mask=jnp.ones((6, 1))),
+    kind("mask", normalize, mask=ones(6, 1)),
     value("use_runing", nnx.view, BatchNorm(3), use_runing_average=True),
     value("refesh", nnx.view, PopulationNorm(3), refesh=True),
     *(
-        value(f"num_features={features}.", ScaleAndBias(features), jnp.ones(shape))
+        value(f"num_features={features}.", ScaleAndBias(features), ones(*shape))
         for features, shape in ((8, (2, 1)), (1, (2, 8)), (3, (2, 4)), (3, ()))
     ),
     value("stddev is -1.0", ScaleAndBias, 3, stddev=-1.0),
@@ -293,7 +294,7 @@ TABLE = (
         for f in WITH_RADIUS
     ),
     *(
-        value(f"squared_radius|{shape}|(3,)", jn.project, LAYER, squared_radius=jnp.ones(shape))
+        value(f"squared_radius|{shape}|(3,)", jn.project, LAYER, squared_radius=ones(*shape))
         for shape in ((2,), (3, 3), (1, 1))
     ),
     *(
@@ -341,8 +342,8 @@ TABLE = (
         )
         for function, arguments in (
             (partial(jn.noise_injection, seed=0), (optimizer, 1.0)),
-            (jn.centered_inputs, (optimizer, multiply, DENSE, jnp.ones((2, 4)))),
-            (jn.normalizer_free, (multiply, DENSE, optimizer, jnp.ones((2, 4)))),
+            (jn.centered_inputs, (optimizer, multiply, DENSE, ones(2, 4))),
+            (jn.normalizer_free, (multiply, DENSE, optimizer, ones(2, 4))),
         )
     ),
     *(
@@ -350,19 +351,19 @@ TABLE = (
             "apply is of type 'dict'|apply(params, *inputs)", function, DENSE, multiply, *arguments
         )
         for function, arguments in (
-            (jn.traced_layout, (jnp.ones((2, 4)),)),
-            (jn.residual_factors, (jnp.ones((2, 4)),)),
-            (jn.propagation, (jnp.ones((2, 4)),)),
-            (jn.normalizer_free, (SGD, jnp.ones((2, 4)))),
+            (jn.traced_layout, (ones(2, 4),)),
+            (jn.residual_factors, (ones(2, 4),)),
+            (jn.propagation, (ones(2, 4),)),
+            (jn.normalizer_free, (SGD, ones(2, 4))),
         )
     ),
-    value("'kernel'|(0, 3)|minibatch is empty", jn.propagation, multiply, DENSE, jnp.ones((0, 4))),
+    value("'kernel'|(0, 3)|minibatch is empty", jn.propagation, multiply, DENSE, ones(0, 4)),
     *(
         kind("a dict|flax_layout|lambda params: axes", partial(function, layout=AXES), *arguments)
         for function, arguments in (
             (jn.constrain, (PARAMS, SGD)),
             (jn.project, (PARAMS,)),
-            (jn.collect_preactivations, (multiply, {"kernel": KERNEL}, jnp.ones((2, 4)))),
+            (jn.collect_preactivations, (multiply, {"kernel": KERNEL}, ones(2, 4))),
         )
     ),
     kind("a dict|order of the documentation", jn.map_kernels, jn.center, PARAMS, jn.flax_layout),
@@ -382,7 +383,7 @@ TABLE = (
     kind("int32", jn.centered_gradient().update, {"kernel": jnp.ones((3, 2), int)}, None),
     value("updates|conv|dense", jn.metrics, PARAMS, {"dense": LAYER}),
     kind("'str'", jn.reparametrize, PARAMS, "Scaled"),
-    value("kernel/scale|other", jn.clean_parameters, NOISE_STATE, {"other": jnp.ones(3)}),
+    value("kernel/scale|other", jn.clean_parameters, NOISE_STATE, {"other": ones(3)}),
     value("opt_state", jn.clean_parameters, SGD.init(PARAMS), PARAMS),
     value(
         "dense/kernel|reparametrize|where=",
@@ -393,7 +394,7 @@ TABLE = (
         Refusal(
             KeyError,
             "'kernel'|other/kernel|power_iteration(params)",
-            partial(function, SPECTRAL, {"other/kernel": jnp.ones(4)}),
+            partial(function, SPECTRAL, {"other/kernel": ones(4)}),
         )
         for function in (jn.power_iteration, jn.attach_singular_vectors)
     ),
@@ -463,8 +464,8 @@ TABLE = (
     value("0.9|0.7359|smaller", jn.shaped, jax.nn.relu, 5),
     value("jumps|leaky_relu", jn.shaped, jax.nn.selu, 5),
     value("no input scale|linear|leaky_relu", jn.shaped, jnp.positive, 5),
-    value("attention|number of activations", jn.traced_depth, attend, LAYER, jnp.ones((2, 4))),
-    value("'kernel'|reparametrize", jn.orthogonal_init, multiply, NODE_PARAMS, jnp.ones((2, 4))),
+    value("attention|number of activations", jn.traced_depth, attend, LAYER, ones(2, 4)),
+    value("'kernel'|reparametrize", jn.orthogonal_init, multiply, NODE_PARAMS, ones(2, 4)),
     # Programs, minibatches and keys that do not fit, and models of other libraries.
     value(
         "none of its parameters|bias, kernel",
@@ -472,7 +473,7 @@ TABLE = (
     ),
     value(
         "'kernel'|triangular_solve|layout_from_rules|free=",
-        *(jn.traced_layout, solve, STACKED, jnp.ones((4, 2))),
+        *(jn.traced_layout, solve, STACKED, ones(4, 2)),
     ),
     value("'a/b/kernel'", jn.collect_preactivations, multiply_twice, SAME_PATH, KERNEL.T),
     value(

@@ -14,7 +14,7 @@ from jaxnorm import (
     project_to_stiefel,
     stiefel_projection,
 )
-from tests.draws import normal
+from tests.draws import float32, normal
 from tests.tolerances import FLOAT32_STEPS, FLOAT64
 
 #: Shapes and fan-in axes: more fan-in than units, fewer, convolutions, attention, transposed.
@@ -154,7 +154,7 @@ def test_numbers_of_any_size_are_projected() -> None:
 
 @pytest.mark.slow
 def test_spectral_norms_of_a_stack_under_vmap() -> None:
-    stack = jnp.asarray(normal(0, 3, 4, 4), jnp.float32)
+    stack = float32(normal(0, 3, 4, 4))
     assert project_to_stiefel(stack, -2, stacked=0).shape == stack.shape
     node = jax.vmap(lambda kernel: SpectrallyNormalized.from_kernel(kernel, -2))(stack)
     norms = np.linalg.norm(np.asarray(node.effective(), np.float64), 2, (-2, -1))
@@ -183,7 +183,7 @@ def test_a_tree_is_projected_kernel_by_kernel() -> None:
 
 def test_units_have_the_squared_norm_of_a_rectifier_by_default() -> None:
     """2, as on the sphere, of each of the set's functions."""
-    params = {"kernel": jnp.asarray(normal(9, 6, 4), jnp.float32)}
+    params = {"kernel": float32(normal(9, 6, 4))}
     tx = stiefel_projection()
     update, _ = tx.update(jax.tree.map(jnp.ones_like, params), tx.init(params), params)
     for kernel in (

@@ -18,13 +18,15 @@ from experiments.methods.table import METHODS
 from experiments.models.from_file import load_maker, network_from_file
 from experiments.training.trainer import make_trainer
 from jaxnorm.nnx import functionalize
-from tests.experiments.toy import rows_of, save_toy, toy_dataset
+from tests.draws import float32
 
 #: Haiku promotes types by itself.
+from tests.experiments.toy import rows_of, save_toy, toy_dataset
+
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 
 FILE = Path(__file__).parent / "networks_of_libraries.py"
-X = jnp.asarray(np.random.default_rng(0).normal(size=(5, 6)), jnp.float32)
+X = float32(np.random.default_rng(0).normal(size=(5, 6)))
 
 
 def made(name: str, batch_norm: bool = False) -> nnx.Module:
@@ -107,7 +109,7 @@ def test_compare_trains_it(name: str, tmp_path: Path) -> None:
 
 def test_a_network_of_pixels_may_have_its_channels_first() -> None:
     network = network_from_file(f"{FILE}:pixels", (6, 5, 2), 3, nnx.Rngs(0), None, (6, 5))
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 6, 5, 2)), jnp.float32)
+    x = float32(np.random.default_rng(0).normal(size=(2, 6, 5, 2)))
     own = load_maker(f"{FILE}:pixels")(nnx.Rngs(0), (6, 5, 2), 3)
     first = jax.vmap(own.conv)(x.transpose(0, 3, 1, 2))
     expected = jax.vmap(own.last)(jax.nn.relu(first)).transpose(0, 2, 3, 1)

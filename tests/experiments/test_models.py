@@ -16,8 +16,10 @@ from experiments.models.registry import NormalizedInput, build
 from experiments.models.style import AlphaDropout
 from jaxnorm import parameter_count
 from jaxnorm.nnx import functionalize
+from tests.draws import float32
 
 #: The normalizers with a scale and a bias for each unit.
+
 AFFINE = ("bn", "ln", "gn")
 
 
@@ -47,7 +49,7 @@ def test_mlp(norm):
 
 
 def test_pooling_is_the_mean_of_windows():
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 5, 6, 3)), jnp.float32)
+    x = float32(np.random.default_rng(0).normal(size=(2, 5, 6, 3)))
     expected = [
         [x[:, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].mean((1, 2)) for j in range(3)]
         for i in range(2)

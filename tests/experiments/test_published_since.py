@@ -21,6 +21,7 @@ from experiments.models.sizes import NetworkSizes
 from experiments.training.fit import fit
 from experiments.training.trainer import make_trainer
 from jaxnorm import effective
+from tests.draws import float32
 from tests.experiments.test_transformer import CONFIG, counting
 from tests.experiments.toy import SETTINGS, after_an_epoch, start, toy_trainer
 
@@ -154,7 +155,7 @@ def test_a_step_of_edm2_is_weight_normalization_s_and_then_the_norm() -> None:
     kernel = wide(at(params, LAYER))
     direction = wide(at(raw, LAYER).direction)
     np.testing.assert_allclose(direction, len(kernel) ** 0.5 * unit(kernel, 0), rtol=1e-5)
-    weight = jnp.asarray(random.normal(size=kernel.shape), jnp.float32)
+    weight = float32(random.normal(size=kernel.shape))
 
     def loss(raw: Any) -> jax.Array:
         return (at(effective(raw), LAYER) * weight).sum()

@@ -1,7 +1,6 @@
 """The unit of the original residual networks: its shortcuts, and the order after the sum."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
@@ -16,6 +15,7 @@ from experiments.models.style import Style
 from experiments.training.evaluate import evaluated_weights
 from experiments.training.trainer import make_trainer
 from jaxnorm.nnx import functionalize
+from tests.draws import float32
 
 Layers = tuple[tuple[int, int, int], ...]
 
@@ -26,7 +26,7 @@ def unit(layers: Layers, project: bool, norm: str | None = None, dropout: float 
 
 
 def images() -> jax.Array:
-    return jnp.asarray(np.random.default_rng(0).normal(size=(3, 4, 6, 2)), jnp.float32)
+    return float32(np.random.default_rng(0).normal(size=(3, 4, 6, 2)))
 
 
 @pytest.mark.parametrize("stride", [1, 2])

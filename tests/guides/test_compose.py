@@ -24,6 +24,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import jaxnorm as jn
 from tests.devices import mesh
+from tests.draws import float32
 from tests.trees import by_path, largest_difference, quick_jit
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
@@ -43,7 +44,7 @@ STEPS, RATE, STDDEV, DRIFT = 4, 0.3, 0.5, 1e-5
 
 _random = np.random.default_rng(5)
 X, KERNEL, BIAS, STACK = (
-    jnp.asarray(_random.normal(size=shape), jnp.float32) for shape in ((8, 8), (8, 8), 8, (2, 8, 8))
+    float32(_random.normal(size=shape)) for shape in ((8, 8), (8, 8), 8, (2, 8, 8))
 )
 PARAMS, STACKED = {"dense": {"kernel": KERNEL, "bias": BIAS}}, {"layers": {"kernel": STACK}}
 

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tests.draws import float32
+
 WIDTH = 64
 
 
@@ -47,4 +49,4 @@ def preactivations(params: Any, x: Any) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def uniform(*shape: int, seed: int = 1) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(seed).uniform(size=shape), jnp.float32)
+    return float32(np.random.default_rng(seed).uniform(size=shape))

@@ -15,7 +15,7 @@ from jaxnorm import (
     total_variance_constancy,
     variance_constancy_loss,
 )
-from tests.draws import draw, normal
+from tests.draws import draw, float32, normal
 from tests.losses.oracles import variance_constancy
 from tests.oracles import slopes
 
@@ -36,9 +36,9 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
 @given(cases(), st.integers(0, 99), st.floats(0, 1e3))
 def test_loss_equals_numpy(case: dict[str, Any], seed: int, offset: float) -> None:
     shape, axes, n, groups = (case[key] for key in ("shape", "sample_axes", "n", "groups"))
-    x = jnp.asarray(2 * normal(seed, *shape) + offset, jnp.float32)
+    x = float32(2 * normal(seed, *shape) + offset)
     units = tuple(size for axis, size in enumerate(shape) if axis not in axes)
-    beta = jnp.asarray(np.abs(normal(seed + 1, *units)) + 0.3, jnp.float32)
+    beta = float32(np.abs(normal(seed + 1, *units)) + 0.3)
     computed = loss(x, beta, sample_size=n, sample_axes=axes, groups=groups)
     assert (computed.shape, computed.dtype) == ((), jnp.float32)
     np.testing.assert_allclose(computed, variance_constancy(x, beta, n, axes, groups), **FLOAT32)

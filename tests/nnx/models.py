@@ -8,8 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from tests.draws import float32
+
 #: Channels, or the width of a dense layer.
 WIDTH = 8
+
 IMAGES = (2, 8, 8, 3)
 ROWS = (6, 5)
 
@@ -137,7 +140,7 @@ class Case(NamedTuple):
         return self.make(nnx.Rngs(0))
 
     def input(self) -> Any:
-        return jnp.asarray(np.random.default_rng(7).normal(size=self.shape), jnp.float32)
+        return float32(np.random.default_rng(7).normal(size=self.shape))
 
 
 _BLOCKS = {"blocks/0/norm1", "blocks/0/norm2", "blocks/1/norm1", "blocks/1/norm2"}
@@ -175,8 +178,8 @@ def trained(model: Any, seed: int = 3) -> Any:
     for _, layer in nnx.iter_modules(model):
         if isinstance(layer, nnx.BatchNorm):
             size = layer.num_features
-            layer.mean[...] = jnp.asarray(draw.normal(size=size), jnp.float32)
-            layer.var[...] = jnp.asarray(draw.uniform(0.5, 2, size=size), jnp.float32)
+            layer.mean[...] = float32(draw.normal(size=size))
+            layer.var[...] = float32(draw.uniform(0.5, 2, size=size))
             layer.scale[...] = jnp.asarray(draw.normal(size=size), layer.scale.dtype)
             layer.bias[...] = jnp.asarray(draw.normal(size=size), layer.bias.dtype)
     return model

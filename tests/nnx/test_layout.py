@@ -11,6 +11,7 @@ from flax import nnx
 
 from jaxnorm import Scaled, center, flax_layout, reparametrize, traced_layout
 from jaxnorm.nnx import layout
+from tests.draws import float32
 
 # Sums of at most 100 float32 products of order one: 100 roundings of 2^-24, with a margin of 3.
 ZERO = {"rtol": 0.0, "atol": 2e-5}
@@ -134,7 +135,7 @@ def test_one_unit_s_weights_change_one_output(name: str) -> None:
     kernel, axes, run = kernel_axes_and_run(case)
     assert axes == case.axes
     draw = np.random.default_rng(1)
-    x = jnp.asarray(draw.normal(size=case.shape), jnp.float32)
+    x = float32(draw.normal(size=case.shape))
     before = run(kernel, x)
     sizes = [kernel.shape[a] for a in range(-kernel.ndim, 0) if a not in axes]
     assert sizes == [before.shape[a] for a in case.units]

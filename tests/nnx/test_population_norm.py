@@ -3,18 +3,17 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 
 from jaxnorm.nnx import BatchNorm, PopulationNorm, functionalize
-from tests.draws import normal
+from tests.draws import float32, normal
 from tests.nnx.batch_norm import EPSILON, WIDTH
 from tests.trees import assert_equal
 
 FLOAT32 = {"rtol": 5e-6, "atol": 5e-6}
-SAMPLE = jnp.asarray(2 * normal(1, 2000, WIDTH) + 3, jnp.float32)
+SAMPLE = float32(2 * normal(1, 2000, WIDTH) + 3)
 
 
 class Net(nnx.Module):
@@ -37,7 +36,7 @@ def normalized(x: Any, sample: Any) -> Any:
 
 def test_one_refresh_sets_a_whole_model_and_minibatches_leave_it() -> None:
     """Gamma = 1 and beta = 0 in both layers; before the first refresh nothing is normalized."""
-    model, x = Net(), jnp.asarray(normal(2, 5, WIDTH) - 1, jnp.float32)
+    model, x = Net(), float32(normal(2, 5, WIDTH) - 1)
     np.testing.assert_array_equal(PopulationNorm(WIDTH, epsilon=0.0)(x), x)
     refresh = functionalize(nnx.view(model, refresh=True)).apply
     apply, params, state = functionalize(model)
@@ -62,9 +61,9 @@ def test_the_statistics_are_constants_of_the_gradient(refresh: bool) -> None:
     """dy/dx = gamma / sqrt(var + eps), during a refresh and afterwards."""
     layer = PopulationNorm(WIDTH, epsilon=EPSILON)
     nnx.view(layer, refresh=True)(SAMPLE)
-    layer.scale[...] = jnp.asarray(normal(5, WIDTH), jnp.float32)
+    layer.scale[...] = float32(normal(5, WIDTH))
     apply, params, state = functionalize(nnx.view(layer, refresh=refresh))
-    x = SAMPLE if refresh else jnp.asarray(normal(7, 6, WIDTH), jnp.float32)
+    x = SAMPLE if refresh else float32(normal(7, 6, WIDTH))
     cotangent = normal(8, *x.shape).astype(np.float32)
 
     def loss(x: jax.Array, params: Any) -> jax.Array:

@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from jaxnorm.nnx import Identity, ScaleAndBias, functionalize
-from tests.draws import normal
+from tests.draws import float32, normal
 
 #: One product and one sum of values of order one in float32: four roundings.
 FLOAT32 = {"rtol": 2.5e-7, "atol": 2.5e-7}
@@ -49,7 +49,7 @@ def test_the_result_has_the_type_of_the_input_and_is_rounded_once(param_dtype: A
 
 @pytest.mark.parametrize("layer", [ScaleAndBias(3), Identity()])
 def test_arguments_of_the_replaced_layer_are_accepted(layer: Any) -> None:
-    x = jnp.asarray(normal(2, 4, 3), jnp.float32)
+    x = float32(normal(2, 4, 3))
     for y in (layer(x, True), layer(x, use_running_average=False), layer(x, mask=x > 0)):
         np.testing.assert_array_equal(y, x)
 

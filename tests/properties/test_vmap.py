@@ -9,6 +9,7 @@ import optax
 import pytest
 
 from jaxnorm import Scaled, clean_parameters, noise_injection
+from tests.draws import float32
 from tests.table import TABLE, Row, example
 from tests.trees import assert_close, assert_equal, quick_jit, run, update_twice
 
@@ -28,7 +29,7 @@ def one_set(tree: dict, number: int) -> dict:
 def stacked_nodes(seed: int) -> dict:
     """Nodes built under vmap, with positive axes, which count the axes inside vmap only."""
     draw = np.random.default_rng(seed)
-    kernels = jnp.asarray(draw.normal(size=(SETS, 4, 8)), jnp.float32)
+    kernels = float32(draw.normal(size=(SETS, 4, 8)))
     nodes = jax.vmap(lambda kernel: Scaled.from_kernel(kernel, (0,)))(kernels)
     return {"conv": {}, "dense": {"kernel": nodes}, "scaled": {}}
 

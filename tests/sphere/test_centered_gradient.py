@@ -3,12 +3,12 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxnorm import centered_gradient, flax_layout, layout_from_rules
 from tests import oracles
+from tests.draws import float32
 from tests.tolerances import FLOAT32
 
 #: Shapes and fan-in axes of kernels of Flax.
@@ -24,7 +24,7 @@ KERNELS = {
 
 
 def draw(*shape: int, seed: int = 0) -> jax.Array:
-    return jnp.asarray(0.5 + np.random.default_rng(seed).normal(size=shape), jnp.float32)
+    return float32(0.5 + np.random.default_rng(seed).normal(size=shape))
 
 
 def centered(gradient: Any, layout: Any = flax_layout) -> Any:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxnorm import Moments, batch_moments, merge_moments
-from tests.draws import draw, normal
+from tests.draws import draw, float32, normal
 
 # A sum of n terms in float32 has at most n roundings of 6e-8; pairwise or by lanes far fewer.
 SUM = 2e-6
@@ -43,7 +43,7 @@ def test_moments_equal_numpy(shape: Any, seed: int, data: Any) -> None:
 @pytest.mark.parametrize("samples", [8, 4096])
 @pytest.mark.parametrize("offset", [1e3, -1e5])
 def test_offset_costs_no_accuracy(samples: int, offset: float) -> None:
-    x = jnp.asarray(normal(1, samples, 3) + offset, jnp.float32)
+    x = float32(normal(1, samples, 3) + offset)
     assert_moments(moments(x, 0), x, 0)
 
 
@@ -96,7 +96,7 @@ GROUPED = [((80, 3), (0,), 0), ((8, 4, 4, 3), (0, 1, 2), 0), ((3, 12, 2), (1,), 
 @pytest.mark.parametrize("groups", [2, 4])
 def test_each_group_has_its_own_moments(shape: Any, axes: Any, first: int, groups: int) -> None:
     growing = np.linspace(1, 9, shape[first]).reshape(-1, *[1] * (len(shape) - first - 1))
-    x = jnp.asarray(normal(4, *shape) * growing, jnp.float32)
+    x = float32(normal(4, *shape) * growing)
     mean, variance, size = moments(x, axes, groups=groups)
     for index, part in enumerate(np.split(np.asarray(x), groups, axis=first)):
         assert_moments(Moments(mean[index], variance[index], size), part, axes)
@@ -107,7 +107,7 @@ def test_each_group_has_its_own_moments(shape: Any, axes: Any, first: int, group
 def test_gradients_equal_the_formulas(samples: int, masked: bool) -> None:
     """Masked values are NaN here: they change no gradient, and their own gradient is 0."""
     kept = np.arange(samples)[:, None] % 4 != 1 if masked else np.ones((samples, 1), bool)
-    x = jnp.asarray(normal(6, samples, 2) + 50, jnp.float32)
+    x = float32(normal(6, samples, 2) + 50)
     by_mean, by_variance = normal(7, 2), normal(8, 2)
 
     def loss(x: jax.Array) -> jax.Array:
@@ -150,7 +150,7 @@ def test_broken_value_breaks_its_own_unit_and_group_only(bad: float, groups: int
 
 def test_masked_parts_merge_to_the_whole() -> None:
     """Each unit counts its own values, so parts with different masks per unit merge exactly."""
-    x = jnp.asarray(np.random.default_rng(0).normal((0, 100, 1e4), size=(40, 3)), jnp.float32)
+    x = float32(np.random.default_rng(0).normal((0, 100, 1e4), size=(40, 3)))
     mask = np.random.default_rng(1).random((40, 3)) < [0.2, 0.5, 0.9]
     mask[:, 0] &= np.arange(40) < 20  # The second half has no value of the first unit.
     parts = (batch_moments(x, 0, where=where) for where in (jnp.asarray(mask), ~jnp.asarray(mask)))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxnorm import Moments, batch_moments, merge_moments, population_statistics
-from tests.draws import draw, normal
+from tests.draws import draw, float32, normal
 
 
 def assert_moments(computed: Moments, x: Any, axes: Any) -> None:
@@ -32,7 +32,7 @@ def test_minibatches_of_any_sizes_merge_exactly(sizes: list[int], offset: float)
 
 
 def test_merging_inside_a_scan() -> None:
-    x = jnp.asarray(normal(5, 10, 20, 3) + np.arange(10).reshape(10, 1, 1), jnp.float32)
+    x = float32(normal(5, 10, 20, 3) + np.arange(10).reshape(10, 1, 1))
     empty = Moments(jnp.zeros(3), jnp.zeros(3), jnp.zeros(()))
 
     def step(total: Moments, batch: jax.Array) -> tuple[Moments, None]:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tests.draws import float32
 from tests.tolerances import FLOAT32
 
 RNG = np.random.default_rng(0)
@@ -14,7 +15,7 @@ ROWS, INPUTS, UNITS = 24, 8, 6
 
 
 def draw(*shape: int) -> jax.Array:
-    return jnp.asarray(RNG.normal(size=shape), jnp.float32)
+    return float32(RNG.normal(size=shape))
 
 
 X, KERNEL, BIAS, GAINS = draw(ROWS, INPUTS), draw(INPUTS, UNITS), draw(UNITS), draw(UNITS)

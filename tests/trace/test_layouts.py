@@ -22,12 +22,13 @@ from jaxnorm import (
     sphere_projection,
     traced_layout,
 )
+from tests.draws import float32
 from tests.tolerances import FLOAT32
 from tests.trace.forms import draw
 from tests.trees import by_path
 
 KEY = jax.random.key(0)
-X = jnp.asarray(np.random.default_rng(0).normal(size=(2, 5, 8)), jnp.float32)
+X = float32(np.random.default_rng(0).normal(size=(2, 5, 8)))
 TOKENS = jnp.array([[1, 2, 0]])
 
 #: ``(apply, params, *inputs)``.

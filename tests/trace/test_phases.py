@@ -13,7 +13,7 @@ from flax import linen, nnx
 
 import jaxnorm as jn
 from jaxnorm._phases import PhasedAxes
-from tests.draws import draw, normal
+from tests.draws import draw, float32, normal
 
 IMAGES = draw(0, 2, 12, 12, 3)
 FORMS = [
@@ -101,7 +101,7 @@ def test_a_sphere_makes_equal_variances_in_every_phase() -> None:
     apply, params = network(2, "SAME", False), kernel(3, False)
     axes = jn.traced_layout(apply, params, IMAGES)(params)["w"]
     w = jn.project_to_sphere(jax.random.normal(jax.random.key(0), (3, 3, 3, 4)), axes)
-    y = inner(apply({"w": w}, jnp.asarray(normal(2, 200, 12, 12, 3), jnp.float32)), 3)
+    y = inner(apply({"w": w}, float32(normal(2, 200, 12, 12, 3))), 3)
     variances = [float(y[:, i::2, j::2].var()) for i in (0, 1) for j in (0, 1)]
     np.testing.assert_allclose(variances, 2, rtol=0.1)
 
