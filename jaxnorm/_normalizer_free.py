@@ -55,10 +55,11 @@ def normalizer_free(
 
     **The rate.** No statistics hold the size of pre-activations during the training, so large rates
     need care where batch normalization needs none: with a rate of 0.3 units may die, and the loss
-    of a segmentation stays that of a constant answer. Start from 0.1 with SGD, momentum 0.9, a
-    warm-up and ``clip_by_layer_norm(1.0)``, and from 0.003 to 0.01 with AdamW and a decay of 0.1 on
-    kernels, which takes the place of batch normalization's regularization; tune rate and decay
-    together on held-out rows, downwards. `describe_propagation` shows dormant units.
+    of a segmentation stays that of a constant answer. Start from 0.1 with SGD, or 0.03 with two
+    rows per update, momentum 0.9, a warm-up and ``clip_by_layer_norm(1.0)``, and from 0.01 with
+    AdamW or Muon and a decay of 0.1 on kernels, which takes the place of batch normalization's
+    regularization; tune rate and decay together on held-out rows, downwards.
+    `describe_propagation` shows dormant units.
 
     Args:
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters,
