@@ -60,6 +60,7 @@ def loss(head: Any, z: Any) -> Any:
     return optax.softmax_cross_entropy_with_integer_labels(logits(head, z), LABELS).mean()
 
 
+@pytest.mark.kept("dense")
 @pytest.mark.parametrize("name", LAYERS)
 def test_the_first_step_is_that_of_batch_normalization(name: str) -> None:
     """Pre-activations move as if the layer had weights of norm 1 and batch normalization."""

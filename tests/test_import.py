@@ -36,6 +36,7 @@ FIRST_USES = {
 }
 
 
+@pytest.mark.slow
 def test_what_is_slow_to_import_is_imported_when_it_is_used() -> None:
     """A fresh process loads Flax with `jaxnorm.nnx` alone, and SciPy with quadrature alone."""
     shown = "print([*sys.modules])"

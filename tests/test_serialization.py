@@ -73,6 +73,7 @@ def names(node: Any) -> set[str]:
     return {str(path) for path, _ in named_leaves(node)}
 
 
+@pytest.mark.slow
 def test_flax_knows_nodes_whatever_was_imported_first() -> None:
     """Flax is imported after jaxnorm, and `jaxnorm.nnx` not at all; a node of before is copied."""
     code = """if True:

@@ -53,6 +53,7 @@ def called() -> set[str]:
     return set().union(*map(calls, programs()))
 
 
+@pytest.mark.slow
 def test_each_public_name_has_a_caller(called: set[str]) -> None:
     assert len(called) > 50
     unused = {name for name, value in NAMES.items() if not is_record(value)} - called

@@ -70,6 +70,7 @@ def test_compare_writes_its_files(comparison):
     assert (comparison / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_comparison_grows_and_keeps_what_is_finished(comparison, npz, tmp_path, capsys):
     for path in comparison.iterdir():
         shutil.copy(path, tmp_path)

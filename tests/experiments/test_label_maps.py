@@ -216,6 +216,7 @@ def command(data: str, folder: Path) -> list[str]:
     return ["compare", *(word for pair in flags.items() for word in pair)]
 
 
+@pytest.mark.slow
 def test_compare_reports_miou_and_draws_masks(compared: Path) -> None:
     rows = rows_of(compared / "results.csv")
     assert all(0.5 < float(row[MEAN_IOU]) <= float(row["test_accuracy"]) for row in rows)
@@ -227,6 +228,7 @@ def test_compare_reports_miou_and_draws_masks(compared: Path) -> None:
         assert min(picture.size) > 300
 
 
+@pytest.mark.slow
 def test_a_kept_run_is_drawn_from_the_store(
     compared: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

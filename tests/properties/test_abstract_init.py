@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import optax
+import pytest
 
 from tests.table import Row, example_gradients, example_params
 from tests.trees import assert_close, assert_equal, quick_jit, run
@@ -23,6 +24,7 @@ def test_init_inside_jit(row: Row) -> None:
     assert_equal(jax.jit(tx.init)(params), tx.init(params))
 
 
+@pytest.mark.kept("sphere", "zero_sums", "centered")
 def test_parameters_and_state_can_be_donated(row: Row) -> None:
     tx = row.tx
 

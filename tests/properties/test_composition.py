@@ -35,6 +35,7 @@ INJECTED = {
 }
 
 
+@pytest.mark.kept("sphere", "zero_sums", "centered")
 def test_chain(row: Row) -> None:
     params, gradients = example_params(), example_gradients()
     chained = optax.chain(optax.scale(0.5), optax.chain(row.tx), optax.identity())
@@ -42,6 +43,7 @@ def test_chain(row: Row) -> None:
     assert_close(run(chained, params, doubled)[:2], run(row.tx, params, gradients)[:2])
 
 
+@pytest.mark.kept("sphere", "zero_sums", "centered")
 def test_partition(row: Row) -> None:
     params, gradients = example_params(), example_gradients()
     parts = {"trained": row.tx, "frozen": optax.set_to_zero()}
@@ -56,6 +58,7 @@ def test_partition(row: Row) -> None:
     assert_equal(updates["conv"], jax.tree.map(jnp.zeros_like, params["conv"]))
 
 
+@pytest.mark.kept("sphere", "zero_sums", "centered")
 def test_multi_steps_accumulates_for_one_step(row: Row) -> None:
     params, gradients = example_params(), example_gradients()
     tx = optax.MultiSteps(row.tx, every_k_schedule=2)

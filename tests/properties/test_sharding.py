@@ -60,6 +60,7 @@ def gradients_per_device() -> Any:
     return jax.tree.map(lambda g: weights.reshape(-1, *[1] * g.ndim) * g[None], example_gradients())
 
 
+@pytest.mark.kept("sphere", "zero_sums", "centered")
 def test_replicated_parameters_under_shard_map(row: Row) -> None:
     def steps(params: Any, gradients: Any) -> Any:
         mean = jax.lax.pmean(jax.tree.map(lambda g: g[0], gradients), "data")

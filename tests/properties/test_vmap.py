@@ -40,6 +40,7 @@ def run_each(tx: optax.GradientTransformation, params: dict, gradients: dict) ->
     return update_twice(init, update, params, gradients)
 
 
+@pytest.mark.kept("sphere", "zero_sums", "centered")
 def test_stacked_parameter_sets(row: Row) -> None:
     params, gradients = stacked(2), stacked(3)
     together = run_each(row.tx, params, gradients)
