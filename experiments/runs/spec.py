@@ -139,8 +139,13 @@ def versions() -> dict[str, str]:
 
 def code_versions() -> dict[str, str]:
     """Returns the versions of jaxnorm and of what it computes with, and its sources."""
-    packages = {name: importlib.metadata.version(name) for name in PACKAGES}
-    return {"jaxnorm": listed.version(), **packages, SOURCES: sources()}
+    return {"jaxnorm": listed.version(), **package_versions(), SOURCES: sources()}
+
+
+@cache
+def package_versions() -> dict[str, str]:
+    """Returns the versions of `PACKAGES`, read once: they are those that this process imports."""
+    return {name: importlib.metadata.version(name) for name in PACKAGES}
 
 
 def options() -> str:
