@@ -2,20 +2,25 @@
 
 import json
 import math
+import re
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
 
 from examples.networks import fast_conv, whole
 from examples.networks.built import ENTRIES
-from examples.networks.methods import METHODS
+from examples.networks.kernels import is_kernel
+from examples.networks.methods import METHODS, optimizer
 from examples.networks.summary import chosen, differences, interval, labelled, pooled
 from examples.networks.tasks import segmented
 from examples.networks.training import Arrays, order, score
+from tests.programs import ROOT
 
 
 @pytest.mark.kept("padding2")
@@ -135,6 +140,28 @@ def test_a_variant_of_an_optimizer_is_a_method_beside_that_of_the_optimizer() ->
     plain, relative = ({**run, "optimizer": name} for name in ("adamw", "adamw relative"))
     assert labelled(plain) == plain
     assert labelled(relative) == {**plain, "method": "call relative"}
+
+
+@pytest.mark.usefixtures("standard_promotion")
+def test_the_relative_steps_of_the_guide_are_those_that_were_measured() -> None:
+    page = (ROOT / "docs" / "guides" / "which.md").read_text()
+    (code,) = (
+        block
+        for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        if "def relative_adamw" in block
+    )
+    defined: dict[str, Any] = {}
+    exec(code, defined)
+    schedule = optax.warmup_cosine_decay_schedule(0.0, 0.01, 1, 4)
+    of_guide = defined["relative_adamw"](schedule, 0.1, is_kernel)
+    measured = optimizer("adamw relative", 0.01, 0.1, 4, clips_layers=False)
+    params = {"kernel": jax.random.normal(jax.random.key(0), (3, 2)), "bias": jnp.ones(2)}
+    gradients = jax.tree.map(jnp.sin, params)
+    states = [tx.init(params) for tx in (of_guide, measured)]
+    for _ in range(3):
+        ours, states[0] = of_guide.update(gradients, states[0], params)
+        theirs, states[1] = measured.update(gradients, states[1], params)
+        jax.tree.map(np.testing.assert_allclose, ours, theirs)
 
 
 def test_jobs_without_branches_are_left_out() -> None:
