@@ -110,12 +110,12 @@ def mean_iou(predicted: np.ndarray, labels: np.ndarray) -> float:
     return 100 * float(np.mean(np.divide(both, either)))
 
 
-def crops(draw: np.random.Generator, count: int, photographs: list[np.ndarray]) -> np.ndarray:
+def crops(rng: np.random.Generator, count: int, photographs: list[np.ndarray]) -> np.ndarray:
     """Returns squares of 64 pixels out of photographs, pooled to 32, (count, 32, 32, 3)."""
     squares = np.empty((count, 64, 64, 3), np.float32)
     for square in squares:
-        photograph = photographs[draw.integers(len(photographs))]
-        top, left = (draw.integers(size - 63) for size in photograph.shape[:2])
+        photograph = photographs[rng.integers(len(photographs))]
+        top, left = (rng.integers(size - 63) for size in photograph.shape[:2])
         square[:] = photograph[top : top + 64, left : left + 64]
     return squares.reshape(count, 32, 2, 32, 2, 3).mean((2, 4)) / 255
 

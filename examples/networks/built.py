@@ -59,6 +59,11 @@ class Entry(NamedTuple):
     has_branches: bool
     gates: str = ""
 
+    @property
+    def head(self) -> str:
+        """Regular expression of the path of the classifier."""
+        return self.free.split("|")[0]
+
 
 def groups_of(channels: int) -> int:
     """Returns the number of groups of eight channels, or of the largest divisor below."""

@@ -84,9 +84,8 @@ def prepare(
     if method == "recipe":
         return _recipe(built, entry, fitted_on)
     if method in NOISES:
-        head = entry.free.split("|")[0]
         called = _call(built, entry, fitted_on, {})
-        return called._replace(noise=NOISES[method], noiseless=head)
+        return called._replace(noise=NOISES[method], noiseless=entry.head)
     return _call(built, entry, fitted_on, PARTS[method])
 
 
@@ -104,8 +103,7 @@ def _standardized(built: Built, entry: Entry, x: jax.Array) -> Prepared:
     """GroupNorm with standardized kernels, except the classifier's and those of gates."""
     # Depthwise kernels are standardized too: GroupNorm follows them.
     layout = jn.traced_layout(built.logits, built.params, x[:1])
-    head = entry.free.split("|")[0]
-    axes = jn.exclude(f"{head}{entry.gates}", layout=layout)
+    axes = jn.exclude(f"{entry.head}{entry.gates}", layout=layout)
 
     def standardized(kernel: jax.Array, fan_in: tuple[int, ...]) -> jax.Array:
         centered = kernel - kernel.mean(fan_in, keepdims=True)
@@ -118,8 +116,7 @@ def _standardized(built: Built, entry: Entry, x: jax.Array) -> Prepared:
 
 def _clipped(built: Built, entry: Entry, x: jax.Array) -> Prepared:
     """Adaptive gradient clipping in the place of clipping per layer, and a fitted start."""
-    head = entry.free.split("|")[0]
-    layout = jn.exclude(head, layout=jn.traced_layout(built.logits, built.params, x[:1]))
+    layout = jn.exclude(entry.head, layout=jn.traced_layout(built.logits, built.params, x[:1]))
 
     def start(seed: Any, tx: optax.GradientTransformation) -> tuple[Any, Any]:
         params = jn.variance_preserving_init(built.logits, built.draw(seed), x, layout=layout)

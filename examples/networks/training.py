@@ -117,15 +117,13 @@ def make_run(prepared: Prepared, plan: Plan) -> Callable[..., Outcome]:
         def step(carry: Any, inputs: Any) -> Any:
             raw, state, opt_state = carry
             index, rows = inputs
-            noise_key = jax.random.fold_in(jax.random.fold_in(jax.random.key(13), seed), index)
             x, y = standardized(split.train.x[rows], split), split.train.y[rows]
             if plan.augment:
-                key = jax.random.fold_in(jax.random.fold_in(jax.random.key(11), seed), index)
-                x = augmented(key, x)
+                x = augmented(_key_of(11, seed, index), x)
             if plan.refresh and has_input_means(plan.method):
                 opt_state = _refreshed(built.logits, plan, index, opt_state, raw, x)
             (value, state), gradient = jax.value_and_grad(loss_of, has_aux=True)(
-                raw, state, noise_key, x, y
+                raw, state, _key_of(13, seed, index), x, y
             )
             updates, opt_state = tx.update(gradient, opt_state, raw)
             return (optax.apply_updates(raw, updates), state, opt_state), value
@@ -148,6 +146,11 @@ def make_run(prepared: Prepared, plan: Plan) -> Callable[..., Outcome]:
         }
 
     return run
+
+
+def _key_of(purpose: int, seed: Any, index: Any) -> jax.Array:
+    """Returns the key of an update of a training, one for each purpose."""
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(purpose), seed), index)
 
 
 def _in_training(apply: Callable[..., Any], prepared: Prepared) -> Callable[..., Any]:
