@@ -74,15 +74,13 @@ def run(command: Any, line: str) -> None:
     check_ranges(command, type(command)())
     check_names(command)
     model = command.config.model if isinstance(command, Compare | Train) else ""
-    with (
-        _denied(),
-        quietly(getattr(command, "quiet", False)),
-        _jax_imported(command),
-        _several_processes(command),
-        own_code(model),
-    ):
-        _check_devices(command)
-        _work(at_home(command), line)
+    with _denied(), quietly(getattr(command, "quiet", False)):
+        if isinstance(command, Compare | Train):
+            _import_jax()
+        with _several_processes(command), own_code(model):
+            if isinstance(command, Compare | Train):
+                _check_devices()
+            _work(at_home(command), line)
 
 
 def _work(flags: Any, line: str) -> None:
@@ -147,34 +145,30 @@ def _denied() -> Iterator[None]:
         ) from error
 
 
-@contextlib.contextmanager
-def _jax_imported(command: Any) -> Iterator[None]:
+def _import_jax() -> None:
     """Imports JAX for a training; raises UserError if JAX refuses the variables of its options."""
-    if isinstance(command, Compare | Train):
-        try:
-            import jax
-        except (ImportError, ValueError) as error:
-            raise _no_jax(error) from error
-        options: Any = jax.config
-        if options.jax_disable_jit:
-            raise UserError(
-                "JAX_DISABLE_JIT is set, and a training is compiled; wanted it unset, or 0."
-            )
-    yield
+    try:
+        import jax
+    except (ImportError, ValueError) as error:
+        raise _no_jax(error) from error
+    options: Any = jax.config
+    if options.jax_disable_jit:
+        raise UserError(
+            "JAX_DISABLE_JIT is set, and a training is compiled; wanted it unset, or 0."
+        )
 
 
-def _check_devices(command: Any) -> None:
-    """Raises UserError for a training if JAX finds no device, as of a platform that is not there.
+def _check_devices() -> None:
+    """Raises UserError if JAX finds no device, as of a platform that is not there.
 
     Several processes have joined before, as JAX asks for.
     """
-    if isinstance(command, Compare | Train):
-        import jax
+    import jax
 
-        try:
-            jax.devices()
-        except (RuntimeError, AssertionError) as error:
-            raise _no_jax(error) from error
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:
+        raise _no_jax(error) from error
 
 
 def _no_jax(error: Exception) -> UserError:

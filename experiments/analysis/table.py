@@ -1,7 +1,6 @@
 """Tables on the screen and in Markdown, and the provenance of their numbers."""
 
 import datetime
-import importlib.metadata
 import os
 import platform
 import subprocess
@@ -67,8 +66,10 @@ def provenance(command: str) -> str:
     """Returns the command, versions, commit, hardware and date, as a Markdown list."""
     import jax
 
-    versions = {name: importlib.metadata.version(name) for name in ("jax", "flax", "optax")}
-    software = {"Python": platform.python_version(), "jaxnorm": listed.version(), **versions}
+    from experiments.runs.spec import package_versions
+
+    versions = {"jaxnorm": listed.version(), **package_versions()}
+    software = {"Python": platform.python_version(), **versions}
     device = jax.devices()[0]
     hardware = f"{device.device_kind} ({device.platform}), {os.cpu_count()} CPU cores"
     date = datetime.datetime.now(datetime.UTC).date().isoformat()

@@ -222,7 +222,6 @@ BOTH = [(method, seed) for method in ("none", "ln") for seed in "01"]
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_other_methods_of_the_folder_are_shown(folder, tmp_path):
     shown = again(folder, tmp_path, "compare", "--methods", "rms", "--seeds", "2")
     assert shown == [("rms", "0"), ("rms", "1"), *BOTH]
