@@ -1,6 +1,5 @@
-"""Methods of `whole.py`: batch normalization, its rivals, the recipe, and the one call."""
+"""Methods of `whole.py`: batch normalization, its rivals, and the one call."""
 
-import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,7 +8,6 @@ import jax.numpy as jnp
 import optax
 
 import jaxnorm as jn
-from examples.networks import recipe
 from examples.networks.built import ENTRIES, Built, Entry
 from examples.networks.kernels import is_kernel
 from examples.networks.mimicnorm import mimicnorm
@@ -27,7 +25,7 @@ PARTS = {
 #: Standard deviations of noise on the scales, drawn per image and unit, by the name of the method.
 NOISES = {f"call + noise {stddev}": stddev for stddev in (0.1, 0.3)}
 
-METHODS = ("bn", "bn quiet", "gn", "agc", "mimicnorm", "recipe", *PARTS, *NOISES)
+METHODS = ("bn", "bn quiet", "gn", "agc", "mimicnorm", *PARTS, *NOISES)
 
 #: The largest update of a unit relative to its weights, in adaptive gradient clipping.
 AGC = 0.1
@@ -81,12 +79,10 @@ def prepare(
         fitted = mimicnorm(built, x, entry.free, depth)
         drawn = fitted.built.draw
         return Prepared(fitted.built, lambda seed, tx: (drawn(seed), fitted.constrained(tx)))
-    if method == "recipe":
-        return _recipe(built, entry, fitted_on)
     if method in NOISES:
-        called = _call(built, entry, fitted_on, {})
+        called = _call(built, fitted_on, {})
         return called._replace(noise=NOISES[method], noiseless=entry.head)
-    return _call(built, entry, fitted_on, PARTS[method])
+    return _call(built, fitted_on, PARTS[method])
 
 
 def _quiet(built: Built, x: jax.Array) -> Prepared:
@@ -125,41 +121,18 @@ def _clipped(built: Built, entry: Entry, x: jax.Array) -> Prepared:
     return Prepared(built, start, clips_layers=False)
 
 
-def _recipe(built: Built, entry: Entry, x: jax.Array) -> Prepared:
-    """The five calls of `recipe.py`."""
-    layout = recipe.hidden_kernels(built.logits, built.params, x, entry.free)
-
-    def start(seed: Any, tx: optax.GradientTransformation) -> tuple[Any, Any]:
-        params = built.draw(seed)
-        raw = recipe.initial(built.logits, params, x, layout)
-        return raw, recipe.constrained(tx, params, layout)
-
-    return Prepared(built, start)
-
-
-def _call(built: Built, entry: Entry, x: jax.Array, switches: dict[str, bool]) -> Prepared:
+def _call(built: Built, x: jax.Array, switches: dict[str, bool]) -> Prepared:
     """The one call, with parts of it taken away."""
-    call = getattr(jn, "normalizer_free", None)
-    if call is None:
-        return _recipe(built, entry, x)
-    missing = set(switches) - set(inspect.signature(call).parameters)
-    if missing:
-        raise ValueError(f"normalizer_free has no option {sorted(missing)}.")
 
     def start(seed: Any, tx: optax.GradientTransformation) -> tuple[Any, Any]:
-        return call(built.logits, built.draw(seed), tx, x, **switches)
+        return jn.normalizer_free(built.logits, built.draw(seed), tx, x, **switches)
 
     return Prepared(built, start)
 
 
 def has_input_means(method: str) -> bool:
     """Returns True if the optimizer's state has input means, which are renewed now and then."""
-    return (
-        method in PARTS
-        and method != "call - centered inputs"
-        and hasattr(jn, "refresh_input_means")
-        and hasattr(jn, "normalizer_free")
-    )
+    return method in PARTS and method != "call - centered inputs"
 
 
 def optimizer(

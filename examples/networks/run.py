@@ -1,12 +1,12 @@
-"""Ten networks of other people, with batch normalization, without it, and with one recipe instead.
+"""Ten networks of other people, with batch normalization, without it, and with one call instead.
 
     python -m examples.networks.run --out FOLDER
 
 Every network is trained by SGD with momentum 0.9, or by AdamW, for the same number of updates: with
-batch normalization, with batch normalization deleted and nothing else changed, and with the recipe
-of `recipe.py` in its place. The rate of each is chosen from the same rates, by the accuracy on
-held-out rows under the first seed, and trained under the other seeds too. FOLDER gets runs.csv with
-one line per run, from which a second call goes on, table.md and table.png.
+batch normalization, with batch normalization deleted and nothing else changed, and with
+`jaxnorm.normalizer_free` in its place. The rate of each is chosen from the same rates, by the
+accuracy on held-out rows under the first seed, and trained under the other seeds too. FOLDER gets
+runs.csv with one line per run, from which a second call goes on, table.md and table.png.
 
 The data are the digits of scikit-learn, or FILE.npz after --data, with X_train, y_train, X_test and
 y_test: images and whole numbers.
@@ -26,13 +26,12 @@ import numpy as np
 import optax
 
 import jaxnorm as jn
-from examples.networks import recipe
 from examples.networks.kernels import is_kernel
 from examples.networks.report import best_rate, write_report
-from examples.networks.ten import NETWORKS, Network, Row
+from examples.networks.ten import NETWORKS, Network
 
 BATCH = 64
-METHODS = ("batch normalization", "deleted", "recipe")
+METHODS = ("batch normalization", "deleted", "call")
 FIELDS = ("network", "method", "rate", "seed", "initial_loss", "held_out", "test", "seconds")
 
 
@@ -77,10 +76,12 @@ def load(path: Path | None, side: int, numbers: tuple[int, int, int]) -> Data:
     return Data(*parts, classes=int(y.max()) + 1)
 
 
-def optimizer(name: str, rate: Any, steps: int) -> optax.GradientTransformation:
-    """Returns SGD with momentum or AdamW, with warm-up, cosine, clipping per layer and decay."""
-    factor = optax.warmup_cosine_decay_schedule(0.0, 1.0, steps // 10, steps)
-    schedule: optax.Schedule = lambda count: rate * factor(count)  # noqa: E731
+def optimizer(name: str, steps: int) -> optax.GradientTransformation:
+    """Returns SGD with momentum or AdamW, with warm-up, cosine, clipping per layer and decay.
+
+    Its rate is 1: the updates of both are in proportion to the rate.
+    """
+    schedule = optax.warmup_cosine_decay_schedule(0.0, 1.0, steps // 10, steps)
     clipping = jn.clip_by_layer_norm(1.0)
     if name == "adamw":
         return optax.chain(clipping, optax.adamw(schedule, weight_decay=1e-2, mask=is_kernel))
@@ -93,38 +94,31 @@ class Method(NamedTuple):
 
     Attributes:
         raw: the initial parameters.
-        constrained: the optimizer of a base optimizer.
+        tx: the optimizer.
     """
 
     raw: Any
-    constrained: Callable[[optax.GradientTransformation], optax.GradientTransformation]
+    tx: optax.GradientTransformation
 
 
-def method_of(name: str, network: Network, row: Row, x: jax.Array) -> Method:
-    """Returns the recipe, or the network and the optimizer as they are."""
-    if name != "recipe":
-        return Method(network.params, lambda optimizer: optimizer)
-    params = network.params
-    layout = recipe.hidden_kernels(network.logits, params, x, row.free)
-    return Method(
-        recipe.initial(network.logits, params, x, layout),
-        lambda optimizer: recipe.constrained(optimizer, params, layout),
-    )
+def method_of(
+    name: str, network: Network, optimizer: optax.GradientTransformation, x: jax.Array
+) -> Method:
+    """Returns what the call makes of a network and an optimizer, or both as they are."""
+    if name != "call":
+        return Method(network.params, optimizer)
+    return Method(*jn.normalizer_free(network.logits, network.params, optimizer, x))
 
 
 class Training(NamedTuple):
     """The functions of a network and a method, for any rate and seed."""
 
-    init: Callable[..., Any]
     step: Callable[..., Any]
     accuracy: Callable[..., jax.Array]
 
 
-def make_training(network: Network, method: Method, name: str, steps: int) -> Training:
-    """Returns the initial state of the optimizer, the step and the accuracy."""
-
-    def tx(rate: Any) -> optax.GradientTransformation:
-        return method.constrained(optimizer(name, rate, steps))
+def make_training(network: Network, tx: optax.GradientTransformation) -> Training:
+    """Returns the step and the accuracy; what is measured under a seed is in the states."""
 
     @jax.jit
     def step(raw: Any, state: Any, opt_state: Any, rate: Any, x: Any, y: Any) -> Any:
@@ -133,7 +127,8 @@ def make_training(network: Network, method: Method, name: str, steps: int) -> Tr
             return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), after
 
         (value, state), gradient = jax.value_and_grad(loss, has_aux=True)(raw)
-        updates, opt_state = tx(rate).update(gradient, opt_state, raw)
+        updates, opt_state = tx.update(gradient, opt_state, raw)
+        updates = jax.tree.map(lambda update: rate * update, updates)
         return optax.apply_updates(raw, updates), state, opt_state, value
 
     @jax.jit
@@ -141,7 +136,7 @@ def make_training(network: Network, method: Method, name: str, steps: int) -> Tr
         logits, _ = network.apply(jn.effective(raw), state, x, train=False)
         return (logits.argmax(-1) == y).mean()
 
-    return Training(tx(0.0).init, step, accuracy)
+    return Training(step, accuracy)
 
 
 def batches(rows: Rows, steps: int, seed: int) -> Iterator[tuple[jax.Array, jax.Array]]:
@@ -155,11 +150,17 @@ def batches(rows: Rows, steps: int, seed: int) -> Iterator[tuple[jax.Array, jax.
 
 
 def train(
-    training: Training, network: Network, raw: Any, rate: float, steps: int, seed: int, data: Data
+    training: Training,
+    network: Network,
+    method: Method,
+    rate: float,
+    steps: int,
+    seed: int,
+    data: Data,
 ) -> dict[str, float]:
     """Returns the initial loss, and the accuracies in per cent."""
     begin, losses, state = time.perf_counter(), [], network.state
-    opt_state = training.init(raw)
+    raw, opt_state = method.raw, method.tx.init(method.raw)
     for x, y in batches(data.train, steps, seed):
         raw, state, opt_state, loss = training.step(raw, state, opt_state, jnp.float32(rate), x, y)
         losses.append(loss)
@@ -211,12 +212,12 @@ def run_network(
         found = runs.find(network=name, method=method, seed=seed, rate=rate)
         if found:
             return
-        row, sample = NETWORKS[name], data.train.x[:256]
-        network = row.build(seed, sample, data.classes, method == "batch normalization")
-        prepared = method_of(method, network, row, sample)
+        build, sample = NETWORKS[name].build, data.train.x[:256]
+        network = build(seed, sample, data.classes, method == "batch normalization")
+        prepared = method_of(method, network, optimizer(options.optimizer, options.steps), sample)
         if not training:
-            training.append(make_training(network, prepared, options.optimizer, options.steps))
-        result = train(training[0], network, prepared.raw, rate, options.steps, seed, data)
+            training.append(make_training(network, prepared.tx))
+        result = train(training[0], network, prepared, rate, options.steps, seed, data)
         runs.add({"network": name, "method": method, "rate": rate, "seed": seed, **result})
         print(name, method, rate, seed, *(f"{v:.2f}" for v in result.values()), flush=True)
 

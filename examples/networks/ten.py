@@ -45,12 +45,10 @@ class Row(NamedTuple):
 
     Attributes:
         library: in which it is written.
-        free: regular expression of the paths of its classifier and of its depthwise kernels.
         build: ``build(seed, x, classes, batch_norm) -> Network``.
     """
 
     library: str
-    free: str
     build: Callable[[int, jax.Array, int, bool], Network]
 
 
@@ -110,14 +108,14 @@ def of_equinox(seed: int, x: jax.Array, classes: int, batch_norm: bool) -> Netwo
 
 
 NETWORKS: Mapping[str, Row] = {
-    "ResNet-18": Row("NNX", "^head/", of_nnx(ResNet18)),
-    "VGG": Row("NNX", "^head/", of_nnx(VGG)),
-    "DenseNet": Row("NNX", "^classifier/", of_nnx(DenseNet)),
-    "ResNet-18 v2": Row("NNX", "^head/", of_nnx(ResNet18V2)),
-    "bottleneck ResNet": Row("Linen", "^head/", bottleneck),
-    "WRN with dropout": Row("NNX", "^head/", of_nnx(WideResNet)),
-    "MobileNetV2": Row("NNX", "^classifier/|/depthwise/", of_nnx(MobileNetV2)),
-    "U-Net": Row("NNX", "^out/", of_nnx(UNet)),
-    "Inception": Row("Haiku", "^logits/", of_haiku),
-    "1-D ResNet": Row("Equinox", "^head/", of_equinox),
+    "ResNet-18": Row("NNX", of_nnx(ResNet18)),
+    "VGG": Row("NNX", of_nnx(VGG)),
+    "DenseNet": Row("NNX", of_nnx(DenseNet)),
+    "ResNet-18 v2": Row("NNX", of_nnx(ResNet18V2)),
+    "bottleneck ResNet": Row("Linen", bottleneck),
+    "WRN with dropout": Row("NNX", of_nnx(WideResNet)),
+    "MobileNetV2": Row("NNX", of_nnx(MobileNetV2)),
+    "U-Net": Row("NNX", of_nnx(UNet)),
+    "Inception": Row("Haiku", of_haiku),
+    "1-D ResNet": Row("Equinox", of_equinox),
 }

@@ -17,7 +17,7 @@ case $call in
     ;;
   short)
     XLA_FLAGS=$products run --networks "${small[@]}" --optimizers sgd adamw --lanes 3 --seeds 4 \
-      --methods bn call "bn quiet" gn recipe mimicnorm agc --steps 1000 --jobs 12 --deadline 480
+      --methods bn call "bn quiet" gn mimicnorm agc --steps 1000 --jobs 12 --deadline 480
     ;;
   long)
     XLA_FLAGS=$products run --networks "${small[@]}" --optimizers sgd adamw --lanes 4 --seeds 5 \
@@ -32,7 +32,7 @@ case $call in
   segmentation)
     for task in shapes pasted; do
       XLA_FLAGS=$products run --task $task --networks "U-Net, pixels" "residual U-Net, pixels" \
-        --methods bn call gn recipe --batch 2 --steps 800 --lanes 20 --seeds 21 --jobs 8
+        --methods bn call gn --batch 2 --steps 800 --lanes 20 --seeds 21 --jobs 8
     done
     ;;
   parts-cpu)
