@@ -1,10 +1,9 @@
 """What decoupled scales are worth, with means and slopes renewed every few updates.
 
-    python -m examples.networks.decoupled --data FILE.npz --out FOLDER
+    python -m examples.networks.decoupled --data FILE.npz --out FOLDER --networks ...
 
-The networks, data and updates of the parts in experiments/results/networks/whole, one training with
-the call and one with ``decoupled=True``. Each is a line of FOLDER/runs.jsonl; what is there is not
-run again.
+The networks and data of experiments/results/networks/whole, one training with the call and one with
+``decoupled=True``. Each is a line of FOLDER/runs.jsonl; what is there is not run again.
 """
 
 import argparse
@@ -17,11 +16,12 @@ from examples.networks.tasks import load_task
 from examples.networks.training import standardized
 from examples.networks.whole import append, read_runs
 
-SETTING = Setting("sgd", 64, 0.1, 1e-3)
-STEPS = 300
 #: Updates between two measurements.
 EVERY = 10
 METHODS = ("call", "call + decoupled scales")
+
+#: Settings that tell runs apart; the first runs had 300 updates.
+KEYS = ("network", "method", "optimizer", "rate", "decay", "steps")
 
 
 def main() -> None:
@@ -30,20 +30,29 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="FILE.npz of photographs")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--networks", nargs="+", required=True)
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
+    parser.add_argument("--optimizer", default="sgd")
+    parser.add_argument("--rate", type=float, default=0.1)
+    parser.add_argument("--decays", type=float, nargs="+", default=[1e-3])
+    parser.add_argument("--steps", type=int, default=300)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    finished = {(run["network"], run["method"]) for run in read_runs(options.out)}
+    runs = [{"steps": 300, **run} for run in read_runs(options.out)]
+    finished = {tuple(run[key] for key in KEYS) for run in runs}
     split, classes = load_task("photographs", options.data, 16, [20000, 2000, 10000])
     fitted_on = standardized(split.train.x[:MEASURED], split)
-    for network, method in itertools.product(options.networks, METHODS):
-        if (network, method) in finished:
-            continue
+    for network, method in itertools.product(options.networks, options.methods):
         prepared = prepare(method, network, fitted_on[:2], classes, fitted_on)
-        parts = programs(prepared, SETTING, split, classes, STEPS)
-        run = {"network": network, "method": method, "every": EVERY, **SETTING._asdict()}
-        run |= train(parts, split, SETTING, EVERY, 0, STEPS)
-        append(options.out, [run])
-        print(run, flush=True)
+        for decay in options.decays:
+            setting = Setting(options.optimizer, 64, options.rate, decay)
+            run = {"network": network, "method": method, "every": EVERY, "steps": options.steps}
+            run |= setting._asdict()
+            if tuple(run[key] for key in KEYS) in finished:
+                continue
+            parts = programs(prepared, setting, split, classes, options.steps)
+            run |= train(parts, split, setting, EVERY, 0, options.steps)
+            append(options.out, [run])
+            print(run, flush=True)
 
 
 if __name__ == "__main__":
