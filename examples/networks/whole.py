@@ -174,17 +174,42 @@ RESULTS = ("initial_loss", "training_loss", "finite", "held_out", "test", "secon
 def compiled(options: argparse.Namespace, common: Run, example: Run) -> Any:
     """Returns ``train(runs) -> finished runs``, compiled."""
     import jax
-    import jax.numpy as jnp
+
+    begin = time.perf_counter()
+    split, run = prepared(options, common)
+    mapped = jax.vmap(run, in_axes=(None, 0, 0, 0)) if options.lanes > 1 else run
+    shape = (options.lanes,) if options.lanes > 1 else ()
+    traced = time.perf_counter()
+    example_values = values(options.lanes * [example], shape)
+    program = jax.jit(mapped).lower(split, *example_values).compile()
+    print(
+        f"{common['network']}, {common['method']}, {common['optimizer']}: prepared in "
+        f"{traced - begin:.1f} s, compiled in {time.perf_counter() - traced:.1f} s, "
+        f"{getattr(program.memory_analysis(), 'temp_size_in_bytes', 0) / 2**20:.0f} MiB",
+        flush=True,
+    )
+
+    def train(runs: list[Run]) -> list[Run]:
+        begin = time.perf_counter()
+        outcome = program(split, *values(runs, shape))
+        arrays = {name: np.atleast_1d(np.asarray(value)) for name, value in outcome.items()}
+        return with_results(runs, arrays, (time.perf_counter() - begin) / len(runs))
+
+    return train
+
+
+def prepared(options: argparse.Namespace, common: Run) -> tuple[Any, Any]:
+    """Returns the data on the device, and ``run(data, seed, rate, decay)``."""
+    import jax
 
     from examples.networks.methods import prepare
     from examples.networks.tasks import load_task
     from examples.networks.training import Plan, make_run, standardized
 
-    begin = time.perf_counter()
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         split, classes = load_task(options.task, options.data, options.side, options.rows)
         fitted_on = standardized(split.train.x[: FITTED[options.task]], split)
-        prepared = prepare(common["method"], common["network"], fitted_on[:2], classes, fitted_on)
+        network = prepare(common["method"], common["network"], fitted_on[:2], classes, fitted_on)
     plan = Plan(
         common["method"],
         common["optimizer"],
@@ -197,48 +222,35 @@ def compiled(options: argparse.Namespace, common: Run, example: Run) -> Any:
         options.lanes > 1,
         classes,
     )
-    device = jax.devices()[0]
-    split = jax.device_put(split, device)
-    run = make_run(prepared, plan)
-    mapped = jax.vmap(run, in_axes=(None, 0, 0, 0)) if options.lanes > 1 else run
-    shape = (options.lanes,) if options.lanes > 1 else ()
+    return jax.device_put(split, jax.devices()[0]), make_run(network, plan)
 
-    def values(runs: list[Run]) -> tuple[Any, ...]:
-        of = lambda name, dtype: jnp.asarray(  # noqa: E731
-            np.array([run[name] for run in runs], dtype).reshape(shape), device=device
-        )
-        return of("seed", np.int32), of("rate", np.float32), of("decay", np.float32)
 
-    traced = time.perf_counter()
-    example_values = values(options.lanes * [example])
-    program = jax.jit(mapped).lower(split, *example_values).compile()
-    memory = program.memory_analysis()
-    print(
-        f"{common['network']}, {common['method']}, {common['optimizer']}: prepared in "
-        f"{traced - begin:.1f} s, compiled in {time.perf_counter() - traced:.1f} s, "
-        f"{getattr(memory, 'temp_size_in_bytes', 0) / 2**20:.0f} MiB",
-        flush=True,
+def values(runs: list[Run], shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Returns the seeds, rates and decays of runs, each an array of a shape."""
+    import jax.numpy as jnp
+
+    dtypes = {"seed": np.int32, "rate": np.float32, "decay": np.float32}
+    return tuple(
+        jnp.asarray(np.array([run[name] for run in runs], dtype).reshape(shape))
+        for name, dtype in dtypes.items()
     )
 
-    def train(runs: list[Run]) -> list[Run]:
-        begin = time.perf_counter()
-        outcome = {
-            name: np.atleast_1d(np.asarray(value))
-            for name, value in program(split, *values(runs)).items()
-        }
-        seconds = (time.perf_counter() - begin) / len(runs)
-        return [
-            {
-                **run,
-                **{name: float(value[i]) for name, value in outcome.items()},
-                "finite": bool(outcome["finite"][i]),
-                "seconds": round(seconds, 3),
-                "device": device.device_kind,
-            }
-            for i, run in enumerate(runs)
-        ]
 
-    return train
+def with_results(runs: list[Run], outcome: dict[str, Any], seconds: float) -> list[Run]:
+    """Returns runs with their results, one entry of each array a run."""
+    import jax
+
+    device = jax.devices()[0].device_kind
+    return [
+        {
+            **run,
+            **{name: float(value[i]) for name, value in outcome.items()},
+            "finite": bool(outcome["finite"][i]),
+            "seconds": round(seconds, 3),
+            "device": device,
+        }
+        for i, run in enumerate(runs)
+    ]
 
 
 def queue(options: argparse.Namespace) -> Iterator[Run]:
