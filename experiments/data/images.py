@@ -113,6 +113,20 @@ def find_images(path: Path) -> Images:
     empty = [place.parent for place in files if place.name == EMPTY]
     files = {place: content for place, content in files.items() if place.name != EMPTY}
     pictures = {place: content for place, content in files.items() if content is not None}
+    train, test = _parts(name, pictures)
+    kept = {**train, **(test or {})}
+    left_out = [place for place in files if place not in kept]
+    _check_every_class(name, kept, left_out)
+    names = sorted({place.parent.name for place in kept})
+    notes = [f"{name}: files left out: {len(left_out)} ({_some(left_out)})"] if left_out else []
+    if empty:
+        notes.append(f"{name}: empty folders, which are no classes: {_some(empty)}")
+    notes.append(f"{name}: {len(kept)} pictures in {len(names)} classes: {_some(names)}")
+    return Images(train, test, names, notes)
+
+
+def _parts(name: str, pictures: Pictures) -> tuple[Pictures, Pictures | None]:
+    """Returns the pictures to train on and those of the test; all and None without parts."""
     by_part: dict[str, dict[PurePosixPath, Content]] = {part: {} for part in (*TRAINS, *TESTS)}
     for place, content in pictures.items():
         if len(place.parts) > 2 and place.parts[-3] in by_part:
@@ -126,19 +140,22 @@ def find_images(path: Path) -> Images:
             f"{name} has {_counted(pictures, [*unsorted, *examples.values()])}; wanted "
             "train/CLASS/* and test/CLASS/*, or CLASS/* alone: one folder for each class."
         )
-    train, test = pictures, None
-    if in_parts:
-        train = {place: content for part in TRAINS for place, content in by_part[part].items()}
-        test = next((by_part[part] for part in TESTS if by_part[part]), {})
-        if not train or not test:
-            raise UserError(
-                f"{name} has {len(train)} pictures train/CLASS/* and {len(test)} test/CLASS/* (or "
-                "val); wanted both parts, or folders CLASS/* alone, which are split."
-            )
-    kept = {**train, **(test or {})}
+    if not in_parts:
+        return pictures, None
+    train = {place: content for part in TRAINS for place, content in by_part[part].items()}
+    test = next((by_part[part] for part in TESTS if by_part[part]), {})
+    if not train or not test:
+        raise UserError(
+            f"{name} has {len(train)} pictures train/CLASS/* and {len(test)} test/CLASS/* (or "
+            "val); wanted both parts, or folders CLASS/* alone, which are split."
+        )
+    return train, test
+
+
+def _check_every_class(name: str, kept: Pictures, left_out: Iterable[PurePosixPath]) -> None:
+    """Raises UserError for a folder beside the classes that has files, but no picture."""
     classes = {place.parent for place in kept}
     above, level = {folder.parent for folder in classes}, len(next(iter(kept)).parts) - 1
-    left_out = [place for place in files if place not in kept]
     for place in left_out:
         folder = PurePosixPath(*place.parts[:level])
         if len(place.parts) > level and folder.parent in above and folder not in classes:
@@ -149,12 +166,6 @@ def find_images(path: Path) -> Images:
                 f"{name}: the folder {folder} has {place.name} and no picture; wanted {wanted}, or "
                 "take it out."
             )
-    names = sorted({folder.name for folder in classes})
-    notes = [f"{name}: files left out: {len(left_out)} ({_some(left_out)})"] if left_out else []
-    if empty:
-        notes.append(f"{name}: empty folders, which are no classes: {_some(empty)}")
-    notes.append(f"{name}: {len(kept)} pictures in {len(names)} classes: {_some(names)}")
-    return Images(train, test, names, notes)
 
 
 def _some(names: Sequence[object]) -> str:

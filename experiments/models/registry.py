@@ -279,10 +279,30 @@ def build(
                 "--model transformer, with --dataset python."
             )
         return NormalizedTransformer(sizes, rngs)
+    style = _style(config, named, sizes)
+
+    def with_norm(norm: MakeNorm | None, rngs: nnx.Rngs) -> nnx.Module:
+        return MODELS[config.model](sizes, style._replace(norm=norm), rngs)
+
+    norm = style.norm
+    if named.scale_layers is not None:
+        stddev, grows = named.scale_layers
+        places = count_places(lambda make: with_norm(make, nnx.Rngs(0))) if grows else None
+        norm = noisy_scales(stddev, places)
+    network = with_norm(norm, rngs)
+    make_input_norm = maker(named.input_norm, config.ghost_groups)
+    if make_input_norm is None:
+        return network
+    return NormalizedInput(make_input_norm(math.prod(shape), rngs=rngs), network)
+
+
+def _style(config: Config, named: NetworkStyle, sizes: NetworkSizes) -> Style:
+    """Returns the layers that a style names."""
     activation = _activation(named.activation, named.standardize, named.preserve_magnitude)
     if named.shaped is not None:
-        activation = _shaped(config, sizes.shape, num_classes, named.activation, named.shaped)
-    style = Style(
+        wanted = (named.activation, named.shaped)
+        activation = _shaped(config, sizes.shape, sizes.num_classes, *wanted)
+    return Style(
         maker(named.norm, config.ghost_groups),
         activation,
         maker(named.post_norm, config.ghost_groups),
@@ -293,17 +313,3 @@ def build(
         named.preserve_magnitude,
         named.shaped is not None,
     )
-
-    def with_norm(norm: MakeNorm | None, rngs: nnx.Rngs) -> nnx.Module:
-        return MODELS[config.model](sizes, style._replace(norm=norm), rngs)
-
-    if named.scale_layers is None:
-        network = with_norm(style.norm, rngs)
-    else:
-        stddev, grows = named.scale_layers
-        places = count_places(lambda make: with_norm(make, nnx.Rngs(0))) if grows else None
-        network = with_norm(noisy_scales(stddev, places), rngs)
-    make_input_norm = maker(named.input_norm, config.ghost_groups)
-    if make_input_norm is None:
-        return network
-    return NormalizedInput(make_input_norm(math.prod(shape), rngs=rngs), network)
