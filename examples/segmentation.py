@@ -6,6 +6,7 @@ Discs and squares pasted into parts of two photographs that scikit-learn ships, 
 pixel. FOLDER gets runs.csv, a line per norm, rate and seed, from which a second call goes on, and
 masks.png, predictions under the first seed at the last rate. With ``--data FILE.npz`` (X: images,
 y: label maps) the images are yours; with ``--shapes`` discs and squares of any colour in noise.
+With ``--residual`` the network is a residual U-Net, whose skips are added.
 """
 
 import argparse
@@ -22,18 +23,19 @@ import optax
 from flax import nnx
 
 import jaxnorm as jn
+from examples.networks.residual_unet import ResidualUNet
 from examples.networks.tasks import segmented
 
 NORMS = ("batch normalization", "GroupNorm", "normalizer-free")
 
 
 class DoubleConv(nnx.Module):
-    """Two convolutions of 3 x 3, each with a normalizer and a ReLU."""
+    """Two convolutions of 3 x 3, each with batch normalization and a ReLU."""
 
-    def __init__(self, inputs: int, outputs: int, norm: Any, rngs: nnx.Rngs):
+    def __init__(self, inputs: int, outputs: int, rngs: nnx.Rngs):
         conv = partial(nnx.Conv, kernel_size=(3, 3), rngs=rngs)
         self.conv1, self.conv2 = conv(inputs, outputs), conv(outputs, outputs)
-        self.norm1, self.norm2 = norm(outputs, rngs=rngs), norm(outputs, rngs=rngs)
+        self.norm1, self.norm2 = (nnx.BatchNorm(outputs, rngs=rngs) for _ in range(2))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Returns activations of the same sides."""
@@ -44,9 +46,9 @@ class DoubleConv(nnx.Module):
 class UNet(nnx.Module):
     """Three levels down and up, with concatenated skips (Ronneberger et al. 2015)."""
 
-    def __init__(self, rngs: nnx.Rngs, norm: Any = nnx.BatchNorm, inputs: int = 3, width: int = 16):
+    def __init__(self, rngs: nnx.Rngs, inputs: int = 3, width: int = 16):
         a, b, c = width, 2 * width, 4 * width
-        double = partial(DoubleConv, norm=norm, rngs=rngs)
+        double = partial(DoubleConv, rngs=rngs)
         self.down1, self.down2, self.middle = double(inputs, a), double(a, b), double(b, c)
         up = partial(nnx.ConvTranspose, kernel_size=(2, 2), strides=(2, 2), rngs=rngs)
         self.up2, self.merge2 = up(c, b), double(2 * b, b)
@@ -64,14 +66,22 @@ class UNet(nnx.Module):
         return self.out(x)
 
 
-def group_norm(features: int, rngs: nnx.Rngs) -> nnx.Module:
-    """Returns GroupNorm of eight groups."""
-    return nnx.GroupNorm(features, num_groups=8, rngs=rngs)
+def network(residual: bool, seed: int, inputs: int) -> nnx.Module:
+    """Returns a U-Net, or a residual one, with batch normalization."""
+    if residual:
+        return ResidualUNet(nnx.Rngs(seed), (32, 32, inputs), classes=3, width=16)
+    return UNet(nnx.Rngs(seed), inputs)
 
 
-def initial(norm: str, seed: int, optimizer: Any, x: jax.Array) -> Any:
-    """Returns ``apply``, parameters, state and optimizer of a U-Net with a norm."""
-    model = UNet(nnx.Rngs(seed), group_norm if norm == "GroupNorm" else nnx.BatchNorm, x.shape[-1])
+def group_norm(batch_norm: Any) -> nnx.Module:
+    """Returns GroupNorm of eight groups in the place of batch normalization."""
+    return nnx.GroupNorm(batch_norm.num_features, num_groups=8, rngs=nnx.Rngs(0))
+
+
+def initial(norm: str, model: nnx.Module, optimizer: Any, x: jax.Array) -> Any:
+    """Returns ``apply``, parameters, state and optimizer of a network with a norm."""
+    if norm == "GroupNorm":
+        model = jn.nnx.replace_batch_norm(model, replacement=group_norm)
     if norm != "normalizer-free":
         return *jn.nnx.functionalize(model), optimizer
     apply, params, state = jn.nnx.functionalize(jn.nnx.replace_batch_norm(model, x[:1]))
@@ -80,11 +90,12 @@ def initial(norm: str, seed: int, optimizer: Any, x: jax.Array) -> Any:
     return apply, raw, state, tx
 
 
-def train(norm: str, seed: int, rate: float, steps: int, x: jax.Array, y: jax.Array) -> Any:
-    """Returns ``predict(images)`` after training with two images per step."""
+def train(norm: str, model: nnx.Module, rate: float, rows_of: Any, x: Any, y: Any) -> Any:
+    """Returns ``predict(images)`` after an update for each pair of rows."""
+    steps = len(rows_of)
     schedule = optax.warmup_cosine_decay_schedule(0.0, rate, steps // 10, steps)
     sgd = optax.chain(jn.clip_by_layer_norm(1.0), optax.sgd(schedule, momentum=0.9))
-    apply, params, state, tx = initial(norm, seed, sgd, x[:64])
+    apply, params, state, tx = initial(norm, model, sgd, x[:64])
 
     def loss_of(params: Any, state: Any, rows: Any) -> Any:
         logits, state = apply(params, state, x[rows], train=True)
@@ -98,7 +109,7 @@ def train(norm: str, seed: int, rate: float, steps: int, x: jax.Array, y: jax.Ar
 
     opt_state = tx.init(params)
     # No scan over the updates: a CPU's convolutions are slow inside of loops.
-    for rows in jax.random.randint(jax.random.key(seed), (steps, 2), 0, len(x)):
+    for rows in rows_of:
         params, state, opt_state = step(params, state, opt_state, rows)
     return jax.jit(lambda images: apply(params, state, images, train=False)[0].argmax(-1))
 
@@ -176,6 +187,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="FILE.npz of X and y")
     parser.add_argument("--shapes", action="store_true", help="discs and squares in noise")
+    parser.add_argument("--residual", action="store_true", help="a U-Net whose skips are added")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--norms", nargs="+", default=NORMS, choices=NORMS)
     parser.add_argument("--rates", type=float, nargs="+", default=[0.03])
@@ -192,11 +204,13 @@ def main() -> None:
         key = [norm, f"{rate:g}", str(seed), str(options.steps)]
         if any(row[: len(key)] == key for row in finished):
             continue
-        predicted = np.asarray(train(norm, seed, rate, options.steps, x, y)(test_x))
-        row = [*key, f"{mean_iou(predicted, test_y):.2f}"]
+        model = network(options.residual, seed, x.shape[-1])
+        rows = jax.random.randint(jax.random.key(seed), (options.steps, 2), 0, len(x))
+        predicted = np.asarray(train(norm, model, rate, rows, x, y)(test_x))
+        run = [*key, f"{mean_iou(predicted, test_y):.2f}"]
         with path.open("a", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerow(row)
-        print(*row, flush=True)
+            csv.writer(file, lineterminator="\n").writerow(run)
+        print(*run, flush=True)
         if seed == 0:
             np.save(options.out / f"{norm}.npy", predicted[:4])
     masks = {norm: options.out / f"{norm}.npy" for norm in NORMS}

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from examples.segmentation import NORMS, initial, mean_iou
+from examples.segmentation import NORMS, initial, mean_iou, network
 from tests.programs import ROOT
 
 RUNS = ROOT / "experiments" / "results" / "segmentation" / "runs.csv"
@@ -66,12 +66,15 @@ def test_mean_iou_is_that_of_counted_pixels() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("norm", NORMS)
-def test_two_images_are_fitted(norm: str) -> None:
+def test_two_images_are_fitted(norm: str, residual: bool) -> None:
     """The loss of two images falls by a third in ten updates."""
     x = jax.random.normal(jax.random.key(0), (4, 8, 8, 1))
     y = (x[..., 0] > 0).astype(jnp.int32)
-    apply, params, state, tx = initial(norm, 0, optax.sgd(0.1, momentum=0.9), x)
+    apply, params, state, tx = initial(
+        norm, network(residual, 0, 1), optax.sgd(0.1, momentum=0.9), x
+    )
 
     def loss(params: object) -> jax.Array:
         logits = apply(params, state, x[:2], train=True)[0]
