@@ -14,7 +14,8 @@ from jaxnorm._layout import Layout
 from jaxnorm._paths import Path, is_absent, named_entries
 from jaxnorm._propagation import Loss, measured
 from jaxnorm._reparametrize import effective
-from jaxnorm._trace.interpret import Apply
+from jaxnorm._trace.graph import has_scale
+from jaxnorm._trace.interpret import Apply, trace
 
 #: Statistics of a layer.
 Row = dict[str, float]
@@ -206,10 +207,22 @@ def _looked_at(
     for key, value in signal.items():
         name, _, quantity = key.rpartition("/")
         layers.setdefault(name, {})[quantity] = float(value)
-    leaves = {path: x for path, x in named_entries(effective(params)) if not is_absent(x)}
-    zeros = [path for path, x in leaves.items() if not np.any(x)]
     ends = _of(_branch_ends(apply, params, inputs, free), layers)
-    return layers, _findings(layers, positions, ends, is_cut=bool(_of(zeros, layers)))
+    is_dead = any(row["dormant"] == 1 for row in layers.values())
+    is_cut = is_dead and _has_zero_factor(apply, effective(params), inputs, free)
+    return layers, _findings(layers, positions, ends, is_cut)
+
+
+def _has_zero_factor(
+    apply: Apply, params: PyTree, inputs: tuple[Any, ...], free: Sequence[str]
+) -> bool:
+    """Returns True if a kernel or a scale is zero, so that nothing is left of a layer before it."""
+    leaves = {path: x for path, x in named_entries(params) if not is_absent(x)}
+    zeros = {path for path, x in leaves.items() if not np.any(x)}
+    nodes = trace(apply, params, inputs, None, free, nodes=True).facts.nodes or []
+    scales = (node.constant.factors for node in nodes if has_scale(node))
+    kernels = (node.constant.sources for node in nodes if node.is_product)
+    return not zeros.isdisjoint({path for paths in (*scales, *kernels) for path in paths})
 
 
 def _branch_ends(
@@ -240,7 +253,7 @@ def _findings(
         layers: the layers, the last of which only has to be finite.
         positions: the number of positions of each layer.
         ends: the last layers of residual branches.
-        is_cut: True if kernels of zeros cut layers off from the output, which is no fault.
+        is_cut: True if zeros cut whole layers off from the output, which is no fault.
     """
     for name, row in layers.items():
         if not np.isfinite([*row.values()]).all():

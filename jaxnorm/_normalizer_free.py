@@ -15,7 +15,6 @@ from jaxnorm._checks import check_optimizer, warn
 from jaxnorm._data_dependent_init import data_dependent_init
 from jaxnorm._decoupled_scales import decoupled_scales
 from jaxnorm._layout import Layout, layout_by
-from jaxnorm._numerics import promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._roles import Roles, roles_of
 from jaxnorm._sphere_projection import centered_gradient
@@ -43,23 +42,23 @@ def normalizer_free(
 
     - every hidden kernel is made zero-sum per unit, and stays so (`zero_sum_projection`), except
       kernels whose units read one feature, such as depthwise ones;
-    - every hidden unit starts with pre-activations of mean 0 and variance 1 on the minibatch
-      (`data_dependent_init`), with variance 1/L at the end of the L branches of a residual stream
-      (`residual_factors`), over the square of the mean of a gate that multiplies that end; the
-      kernels of gates with fewer entries than what they multiply (squeeze-and-excitation) keep
-      their random start and their sums;
+    - every hidden unit starts with pre-activations of variance 1 on the minibatch, and of mean 0 if
+      its kernel has a bias of its own (`data_dependent_init`), with variance 1/L at the end of the
+      L branches of a residual stream (`residual_factors`), over the square of the mean of a gate
+      that multiplies that end; the kernels of gates with fewer entries than what they multiply
+      (squeeze-and-excitation) keep their random start and their sums;
     - the optimizer sees each kernel's inputs centered (`centered_inputs`), and gradients without
       the part that the constraint takes out (`centered_gradient`): clipping too.
 
     The forward pass is the model's own: no statistics, no state, no row sees another.
 
     **The rate.** No statistics hold the size of pre-activations during the training, so large rates
-    need care where batch normalization needs none: with a rate of 0.3 units may die, and the loss
-    of a segmentation stays that of a constant answer. Start from 0.1 with SGD, or 0.03 with two
-    rows per update, momentum 0.9, a warm-up and ``clip_by_layer_norm(1.0)``, and from 0.01 with
-    AdamW or Muon and a decay of 0.1 on kernels, which takes the place of batch normalization's
-    regularization; tune rate and decay together on held-out rows, downwards.
-    `describe_propagation` shows dormant units.
+    need care where batch normalization needs none: with a rate of 0.3 units may die, the loss of a
+    segmentation stays that of a constant answer, and some networks end in NaN. Start from 0.1 with
+    SGD, or 0.03 with two rows per update, momentum 0.9, a decay of 1e-3 on kernels, a warm-up and
+    ``clip_by_layer_norm(1.0)``; and from 0.01 with AdamW or Muon and a decay of 0.1 on kernels,
+    which takes the place of batch normalization's regularization. Tune rate and decay together on
+    held-out rows, downwards. `describe_propagation` shows dormant units.
 
     Args:
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters,
@@ -89,8 +88,9 @@ def normalizer_free(
 
     Returns:
         ``(raw, tx)``: plain parameters for ``apply``, and the optimizer for them. Train as ever:
-        ``updates, opt_state = tx.update(gradients, opt_state, raw)``. `refresh_input_means` keeps
-        the means of the inputs up to date, once in a while or at every step.
+        ``updates, opt_state = tx.update(gradients, opt_state, raw)``, whose further keywords reach
+        ``optimizer``. `refresh_input_means` keeps the means of the inputs up to date, once in a
+        while or at every step.
 
     Raises:
         ValueError: if every kernel makes a result, as `traced_layout` for parameters that are not
@@ -183,41 +183,37 @@ def _fitted(
     at_others = map_entries(lambda path, f: 1.0 if path in roles.fitted else f, factors)
     layout = _layout_of(roles, roles.fitted)
 
-    def fit(raw: PyTree, *inputs: Any) -> PyTree:
-        return data_dependent_init(apply, raw, *inputs, layout=layout, free=free, stddev=factors)
+    def fit(raw: PyTree, stddev: PyTree) -> PyTree:
+        def fit_to(raw: PyTree, *inputs: Any) -> PyTree:
+            options: Any = {"layout": layout, "free": free, "stddev": stddev}
+            return data_dependent_init(apply, raw, *inputs, **options)
 
-    raw = compiled(fit, scale_branches(raw, at_others), inputs)
-    return _ungated(apply, raw, inputs, roles, free)
+        return compiled(fit_to, raw, inputs)
 
-
-def _ungated(
-    apply: Apply, raw: PyTree, inputs: tuple[Any, ...], roles: Roles, free: Sequence[str]
-) -> PyTree:
-    """Divides the ends of gated branches, with their biases, by the means of their gates."""
+    raw = fit(scale_branches(raw, at_others), factors)
     if not roles.gated:
         return raw
+    means = _gate_means(apply, raw, inputs, roles, free)
+    # The layers behind read what the gates leave, so all are fitted once more.
+    return fit(raw, map_entries(lambda path, f: f / means[path] if path in means else f, factors))
 
-    def factors(raw: PyTree, *inputs: Any) -> dict[Path, Any]:
+
+def _gate_means(
+    apply: Apply, raw: PyTree, inputs: tuple[Any, ...], roles: Roles, free: Sequence[str]
+) -> dict[Path, Any]:
+    """Returns the product of the means of the gates behind each kernel that ends a branch."""
+
+    def measured(raw: PyTree, *inputs: Any) -> dict[Path, Any]:
         program = trace(apply, raw, inputs, roles.fan_in, free, nodes=True)
-        of_kernel = gates(program)
-        means = gate_values(program, of_kernel)
+        of_kernel = {path: x for path, x in gates(program).items() if path in roles.gated}
+        values = gate_values(program, of_kernel)
         return {
-            path: jnp.stack([jnp.mean(means[gate]) for gate in several]).prod()
+            path: jnp.stack([jnp.mean(values[gate]) for gate in several]).prod()
             for path, several in of_kernel.items()
         }
 
-    means = compiled(factors, raw, inputs)
-    divisors = {
-        path: means[kernel]
-        for kernel in roles.gated & means.keys()
-        for path in (kernel, roles.biases.get(kernel))
-        if path is not None
-    }
-
-    def divided(path: Path, x: Any) -> Any:
-        return (promote(x) / divisors[path]).astype(x.dtype) if path in divisors else x
-
-    return map_entries(divided, raw)
+    means: dict[Path, Any] = compiled(measured, raw, inputs)
+    return means
 
 
 def _check_finite(raw: PyTree) -> None:

@@ -63,7 +63,9 @@ def describe_roles(
     Returns:
         Lines of text, one per kernel in the order of execution: whether it makes a result
         (``head``) or a gate, whether its units keep zero sum, the standard deviation at which its
-        units start (``random`` for those that are not fitted), and whether its inputs are centered.
+        units start (``random`` for those that are not fitted), and whether its inputs are centered
+        and its units start with mean 0: a kernel without a bias of its own, as in front of a
+        concatenation that batch normalization followed, has neither.
         Skips that are concatenated need nothing: the kernel that reads them is fitted to what it
         reads.
 

@@ -1,6 +1,7 @@
 """The one call: roles by structure, a start fitted per unit, and an optimizer that keeps it."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -332,6 +333,57 @@ def test_gated_branches_start_as_loud_as_others(name: str) -> None:
     branch = GATES[name](raw, x) - x
     assert 0.8 < float(branch.var()) < 1.25
     assert abs(float(branch.mean())) < 0.1
+
+
+def test_layers_behind_gated_branches_are_fitted_to_what_these_leave() -> None:
+    """Three blocks of squeeze-and-excitation: the first kernel of each has mean 0, variance 1."""
+    keys = ("start", "end", "down", "up")
+    blocks = [
+        {
+            **{key: GATED[key] for key in keys[2:]},
+            "start": layer(i, 3, 3, 4, 4),
+            "end": layer(9 * i, 3, 3, 4, 4),
+        }
+        for i in (1, 2, 3)
+    ]
+    params = {"stem": GATED["stem"], "blocks": blocks, "head": GATED["head"]}
+
+    def run(p: Any, x: Any) -> tuple[Any, list[Any]]:
+        x, starts = conv(p["stem"], x), []
+        for block in p["blocks"]:
+            starts.append(conv(block["start"], jnp.tanh(x)))
+            y = conv(block["end"], jnp.tanh(starts[-1]))
+            x = x + excited(block, y, y)
+        return dense(p["head"], x.mean((1, 2))), starts
+
+    raw, _ = normalizer_free(lambda p, x: run(p, x)[0], params, optax.sgd(0.1), X)
+    for start in run(raw, X)[1]:
+        np.testing.assert_allclose(start.mean((0, 1, 2)), 0, atol=1e-4)
+        np.testing.assert_allclose(start.var((0, 1, 2)), 1, rtol=1e-3)
+
+
+def unpooled(p: Any, x: Any, product: bool) -> Any:
+    """Unpooling to the places of the maxima, by a product with their mask or by a choice."""
+    y = jax.nn.relu(conv(p["stem"], x))
+    rows, height, width, units = y.shape
+    windows = y.reshape(rows, height // 2, 2, width // 2, 2, units)
+    largest = windows.max((2, 4), keepdims=True)
+    low = jax.nn.relu(conv(p["end"], largest[:, :, 0, :, 0]))[:, :, None, :, None]
+    mask = windows == largest
+    high = low * mask.astype(x.dtype) if product else jnp.where(mask, low, 0)
+    return dense(p["head"], conv(p["last"], high.reshape(y.shape)).mean((1, 2)))
+
+
+def test_a_mask_is_no_gate() -> None:
+    """The places of maxima have no derivative: a product with them is a choice."""
+    params = {key: GATED[key] for key in ("stem", "end", "head")} | {"last": layer(6, 3, 3, 4, 4)}
+    x = X[:, :4, :4]
+    one, other = (
+        roles_of(partial(unpooled, product=y), params, (x,), None, ()) for y in (True, False)
+    )
+    assert one == other
+    assert not one.inside_gates
+    assert named(one.zero_sums) == {"stem", "end", "last"}
 
 
 def test_a_gate_inside_a_branch_is_left_to_the_fit() -> None:

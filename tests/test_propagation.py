@@ -301,6 +301,23 @@ def test_verdict(name: str) -> None:
     assert all(words in verdict for words in expected.split("|"))
 
 
+@pytest.mark.parametrize("scale", [0.0, 1.0])
+def test_a_branch_behind_a_scale_of_zeros_is_no_fault_and_a_dead_one_is(scale: float) -> None:
+    """Both make all units of the branch's first kernel dormant; a bias of zeros is no scale."""
+    drawn = {name: single(normal(63 + i, 32, 32)) / 6 for i, name in enumerate("sah")}
+    params = drawn | {"scale": jnp.full(32, scale), "bias": jnp.zeros(32)}
+
+    def apply(params: Any, x: Any) -> Any:
+        x = x @ params["s"]
+        z = x @ params["a"] + params["bias"][None]
+        branch = jax.nn.relu(-jnp.abs(z) if scale else z)  # always off, or cut off
+        branch = branch * params["scale"][None]
+        return (x + branch) @ params["h"]
+
+    found = jn.propagation_findings(apply, params, ROWS_OF_32)
+    assert [finding.kind for finding in found] == (["dormant"] if scale else [])
+
+
 def test_branches_of_a_stream_of_learned_latents_are_looked_at() -> None:
     drawn = {name: single(normal(60 + i, 32, 32)) / 8 for i, name in enumerate("vh")}
     params = drawn | {"z": single(normal(62, 3, 32)), "p": [drawn["h"], 5 * drawn["h"]]}

@@ -2,8 +2,9 @@
 
 A gate is the factor s(b) of a branch a s(b), entry by entry, that has a kernel of its own and is no
 linear function of it: that of a squeeze-and-excitation or a gated linear unit. A factor is no gate
-if 1 - s(b) multiplies something else (a highway, a recurrent cell), if it is an entry of an array
-(a router's), or if the products are summed over its entries (attention).
+if it is a mask, a comparison such as the places of maxima in unpooling; if 1 - s(b) multiplies
+something else (a highway, a recurrent cell); if it is an entry of an array (a router's); or if the
+products are summed over its entries (attention).
 """
 
 import math
@@ -153,13 +154,25 @@ def _before(graph: Graph, index: int, rests: set[int]) -> tuple[tuple[int, ...],
 
 def _is_gate(graph: Graph, node: Node, value: int, gate: int, rests: set[int]) -> bool:
     """Returns True if a factor is a gate of the other one."""
-    kernels, others = (graph.last_products(i) for i in (gate, value))
+    kernels, others = (_kernels_of_values(graph, i) for i in (gate, value))
     if not kernels or not others or kernels & others or activated(graph, node) is not None:
         return False
     viewed = graph.viewed(gate)
     if viewed in rests or _is_entry(graph, gate) or leads_linearly(graph, gate):
         return False
     return graph.nodes[viewed].shape != node.shape or leads_linearly(graph, value)
+
+
+def _kernels_of_values(graph: Graph, index: int) -> set[int]:
+    """Returns the last kernels' products of which a node is a function, not a comparison alone."""
+    visited, stack = set[int](), [index]
+    while stack:
+        i = stack.pop()
+        node = graph.nodes[i]
+        if i not in visited and node.is_real:
+            visited.add(i)
+            stack.extend(() if node.is_product else node.operands)
+    return {i for i in visited if graph.nodes[i].is_product}
 
 
 def _is_entry(graph: Graph, index: int) -> bool:
