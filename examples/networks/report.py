@@ -28,8 +28,8 @@ class Cell(NamedTuple):
 
     Attributes:
         rate: the rate.
-        initial_loss: one per seed.
-        test: accuracies in per cent, one per seed.
+        initial_loss: one per seed, from 0 on.
+        test: accuracies in per cent, one per seed, from 0 on.
     """
 
     rate: float
@@ -52,7 +52,7 @@ def cells(runs: list[dict[str, Any]]) -> dict[str, dict[str, Cell]]:
             if not found:
                 continue
             best = best_rate(found)
-            at_best = [run for run in found if run["rate"] == best]
+            at_best = sorted((r for r in found if r["rate"] == best), key=lambda r: r["seed"])
             table.setdefault(network, {})[method] = Cell(
                 best,
                 [run["initial_loss"] for run in at_best],
@@ -62,9 +62,10 @@ def cells(runs: list[dict[str, Any]]) -> dict[str, dict[str, Cell]]:
 
 
 def spread(values: list[float], digits: int) -> str:
-    """Returns mean ± standard deviation."""
-    deviation = np.std(values, ddof=1) if len(values) > 1 else 0.0
-    return f"{np.mean(values):.{digits}f} ± {deviation:.{digits}f}"
+    """Returns mean ± standard deviation, or the value of one seed."""
+    if len(values) == 1:
+        return f"{values[0]:.{digits}f}"
+    return f"{np.mean(values):.{digits}f} ± {np.std(values, ddof=1):.{digits}f}"
 
 
 def markdown(table: Mapping[str, Mapping[str, Cell]]) -> str:
@@ -99,11 +100,15 @@ def replacements(table: Mapping[str, Mapping[str, Cell]]) -> list[str]:
 
 
 def difference(methods: Mapping[str, Cell], method: str) -> str:
-    """Returns method - batch normalization in points of mean test accuracy."""
+    """Returns method - batch normalization in points of test accuracy, over the seeds of both."""
     if not {method, "batch normalization"} <= set(methods):
         return ""
-    own, norm = methods[method], methods["batch normalization"]
-    return f"{np.mean(own.test) - np.mean(norm.test):+.1f}"
+    return f"{lead(methods[method], methods['batch normalization']):+.1f}"
+
+
+def lead(own: Cell, norm: Cell) -> float:
+    """Returns the mean difference in test accuracy over the seeds of both."""
+    return float(np.mean([a - b for a, b in zip(own.test, norm.test, strict=False)]))
 
 
 def verdict(table: Mapping[str, Mapping[str, Cell]], method: str, classes: int) -> str:
@@ -113,7 +118,7 @@ def verdict(table: Mapping[str, Mapping[str, Cell]], method: str, classes: int) 
         for network, methods in table.items()
         if {method, "batch normalization"} <= set(methods)
     }
-    behind = [n for n, (bn, own) in both.items() if np.mean(own.test) < np.mean(bn.test) - 2]
+    behind = [n for n, (bn, own) in both.items() if lead(own, bn) < -2]
     chance = [n for n, (_, own) in both.items() if min(own.test) < 200 / classes]
     loud = [
         n
