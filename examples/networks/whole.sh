@@ -45,6 +45,9 @@ case $call in
     run --networks "${small[@]}" --methods bn call --optimizers adamw "${fixed[@]}"
     run --networks "${small[@]}" --methods call --optimizers "adamw relative" "${fixed[@]}"
     ;;
+  long-cpu)
+    run --networks "bottleneck ResNet" U-Net --methods bn call --seeds 1 --refresh 0 --steps 3000 --rates 0.1
+    ;;
   muon-cpu)
     fixed=(--networks MobileNetV2 "bottleneck ResNet" --steps 300 --seeds 1 --refresh 0 --adamw-decays 1e-1)
     run --methods bn call --optimizers muon --adamw-rates 0.003 0.01 0.03 "${fixed[@]}"
