@@ -15,6 +15,7 @@ from jaxnorm._checks import check_optimizer, warn
 from jaxnorm._data_dependent_init import data_dependent_init
 from jaxnorm._decoupled_scales import decoupled_scales
 from jaxnorm._layout import Layout, layout_by
+from jaxnorm._numerics import nonzero, promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._roles import Roles, roles_of
 from jaxnorm._sphere_projection import centered_gradient
@@ -44,8 +45,8 @@ def normalizer_free(
       kernels whose units read one feature, such as depthwise ones;
     - every hidden unit starts with pre-activations of variance 1 on the minibatch, and of mean 0 if
       its kernel has a bias of its own (`data_dependent_init`), with variance 1/L at the end of the
-      L branches of a residual stream (`residual_factors`), over the square of the mean of a gate
-      that multiplies that end; the kernels of gates with fewer entries than what they multiply
+      L branches of a residual stream (`residual_factors`), over the mean square of a gate that
+      multiplies that end; the kernels of gates with fewer entries than what they multiply
       (squeeze-and-excitation) keep their random start and their sums;
     - the optimizer sees each kernel's inputs centered (`centered_inputs`), and gradients without
       the part that the constraint takes out (`centered_gradient`): clipping too.
@@ -193,27 +194,30 @@ def _fitted(
     raw = fit(scale_branches(raw, at_others), factors)
     if not roles.gated:
         return raw
-    means = _gate_means(apply, raw, inputs, roles, free)
+    sizes = _gate_sizes(apply, raw, inputs, roles, free)
     # The layers behind read what the gates leave, so all are fitted once more.
-    return fit(raw, map_entries(lambda path, f: f / means[path] if path in means else f, factors))
+    return fit(raw, map_entries(lambda path, f: f / sizes[path] if path in sizes else f, factors))
 
 
-def _gate_means(
+def _gate_sizes(
     apply: Apply, raw: PyTree, inputs: tuple[Any, ...], roles: Roles, free: Sequence[str]
 ) -> dict[Path, Any]:
-    """Returns the product of the means of the gates behind each kernel that ends a branch."""
+    """Returns the root mean square of the gates behind each kernel that ends a branch.
+
+    That of several is their product. A gate that is 0 everywhere leaves nothing to be fitted: 1.
+    """
 
     def measured(raw: PyTree, *inputs: Any) -> dict[Path, Any]:
         program = trace(apply, raw, inputs, roles.fan_in, free, nodes=True)
         of_kernel = {path: x for path, x in gates(program).items() if path in roles.gated}
-        values = gate_values(program, of_kernel)
+        squares = gate_values(program, of_kernel, lambda gate: jnp.square(promote(gate)).mean())
         return {
-            path: jnp.stack([jnp.mean(values[gate]) for gate in several]).prod()
+            path: nonzero(jnp.sqrt(jnp.stack([squares[gate].mean() for gate in several]).prod()))
             for path, several in of_kernel.items()
         }
 
-    means: dict[Path, Any] = compiled(measured, raw, inputs)
-    return means
+    sizes: dict[Path, Any] = compiled(measured, raw, inputs)
+    return sizes
 
 
 def _check_finite(raw: PyTree) -> None:

@@ -294,14 +294,10 @@ def test_errors_teach() -> None:
         normalizer_free(HEADS["a chain"][0], THREE, optax.sgd(0.1), x * jnp.nan)
 
 
-def excited(p: Any, x: Any, y: Any) -> Any:
+def excited(p: Any, x: Any, y: Any, gate: Callable[..., Any] = jax.nn.sigmoid) -> Any:
     """Branch's values times a gate per sample and channel."""
-    return (
-        x
-        * jax.nn.sigmoid(dense(p["up"], jax.nn.relu(dense(p["down"], y.mean((1, 2))))))[
-            :, None, None
-        ]
-    )
+    squeezed = jax.nn.relu(dense(p["down"], y.mean((1, 2))))
+    return x * gate(dense(p["up"], squeezed))[:, None, None]
 
 
 GATED = {
@@ -314,12 +310,13 @@ GATED = {
 GATES: dict[str, Callable[..., Any]] = {
     "at the end of a branch": lambda p, x: x + excited(p, y := conv(p["end"], jnp.tanh(x)), y),
     "from the stream": lambda p, x: x + excited(p, conv(p["end"], jnp.tanh(x)), x),
+    "of both signs": lambda p, x: x + excited(p, conv(p["end"], jnp.tanh(x)), x, jnp.tanh),
 }
 
 
 @pytest.mark.parametrize("name", GATES)
 def test_gated_branches_start_as_loud_as_others(name: str) -> None:
-    """The mean of the gate is made up for, and its kernels keep their start and their sums."""
+    """The size of the gate is made up for, and its kernels keep their start and their sums."""
 
     def apply(p: Any, x: Any) -> Any:
         return dense(p["head"], GATES[name](p, conv(p["stem"], x)).mean((1, 2)))
@@ -333,6 +330,19 @@ def test_gated_branches_start_as_loud_as_others(name: str) -> None:
     branch = GATES[name](raw, x) - x
     assert 0.8 < float(branch.var()) < 1.25
     assert abs(float(branch.mean())) < 0.1
+
+
+def test_a_gate_that_is_always_closed_leaves_the_start_finite() -> None:
+    closed = lambda z: jax.nn.relu(z - 9)  # noqa: E731
+
+    def apply(p: Any, x: Any) -> Any:
+        x = conv(p["stem"], x)
+        x = x + excited(p, conv(p["end"], jnp.tanh(x)), x, closed)
+        return dense(p["head"], x.mean((1, 2)))
+
+    raw, _ = normalizer_free(apply, GATED, optax.sgd(0.1), X)
+    output = conv(raw["end"], jnp.tanh(conv(raw["stem"], X)))
+    np.testing.assert_allclose(output.var((0, 1, 2)), 1, rtol=1e-3)
 
 
 def test_layers_behind_gated_branches_are_fitted_to_what_these_leave() -> None:
