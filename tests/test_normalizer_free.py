@@ -345,6 +345,7 @@ def test_a_gate_that_is_always_closed_leaves_the_start_finite() -> None:
     np.testing.assert_allclose(output.var((0, 1, 2)), 1, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_layers_behind_gated_branches_are_fitted_to_what_these_leave() -> None:
     """Three blocks of squeeze-and-excitation: the first kernel of each has mean 0, variance 1."""
     keys = ("start", "end", "down", "up")
