@@ -1,6 +1,7 @@
 """Batch normalization taken out of a network in one call: its start, and its optimizer."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -185,11 +186,8 @@ def _fitted(
     layout = _layout_of(roles, roles.fitted)
 
     def fit(raw: PyTree, stddev: PyTree) -> PyTree:
-        def fit_to(raw: PyTree, *inputs: Any) -> PyTree:
-            options: Any = {"layout": layout, "free": free, "stddev": stddev}
-            return data_dependent_init(apply, raw, *inputs, **options)
-
-        return compiled(fit_to, raw, inputs)
+        options: Any = {"layout": layout, "free": free, "stddev": stddev}
+        return compiled(partial(data_dependent_init, apply, **options), raw, inputs)
 
     raw = fit(scale_branches(raw, at_others), factors)
     if not roles.gated:

@@ -154,25 +154,13 @@ def _before(graph: Graph, index: int, rests: set[int]) -> tuple[tuple[int, ...],
 
 def _is_gate(graph: Graph, node: Node, value: int, gate: int, rests: set[int]) -> bool:
     """Returns True if a factor is a gate of the other one."""
-    kernels, others = (_kernels_of_values(graph, i) for i in (gate, value))
+    kernels, others = (graph.last_products(i, through_masks=False) for i in (gate, value))
     if not kernels or not others or kernels & others or activated(graph, node) is not None:
         return False
     viewed = graph.viewed(gate)
     if viewed in rests or _is_entry(graph, gate) or leads_linearly(graph, gate):
         return False
     return graph.nodes[viewed].shape != node.shape or leads_linearly(graph, value)
-
-
-def _kernels_of_values(graph: Graph, index: int) -> set[int]:
-    """Returns the last kernels' products of which a node is a function, not a comparison alone."""
-    visited, stack = set[int](), [index]
-    while stack:
-        i = stack.pop()
-        node = graph.nodes[i]
-        if i not in visited and node.is_real:
-            visited.add(i)
-            stack.extend(() if node.is_product else node.operands)
-    return {i for i in visited if graph.nodes[i].is_product}
 
 
 def _is_entry(graph: Graph, index: int) -> bool:

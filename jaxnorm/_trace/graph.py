@@ -59,14 +59,20 @@ class Graph:
         self.nodes = nodes
         self.sum_at = functools.cache(self._sum_at)
 
-    def ancestors(self, *indices: int, through_kernels: bool = True, since: int = 0) -> set[int]:
+    def ancestors(
+        self,
+        *indices: int,
+        through_kernels: bool = True,
+        through_masks: bool = True,
+        since: int = 0,
+    ) -> set[int]:
         """Returns the nodes that reach any of these, which are included, from one node on."""
         visited, stack = set[int](), [*indices]
         while stack:
             index = stack.pop()
-            if index >= since and index not in visited:
+            node = self.nodes[index]
+            if index >= since and index not in visited and (through_masks or node.is_real):
                 visited.add(index)
-                node = self.nodes[index]
                 stack.extend(node.operands if through_kernels or not node.is_product else ())
         return visited
 
@@ -74,9 +80,10 @@ class Graph:
         """Returns the nodes that reach one without passing a kernel, and itself."""
         return self.ancestors(index, through_kernels=False)
 
-    def last_products(self, index: int) -> set[int]:
-        """Returns the last kernels' products before a node."""
-        return {i for i in self.ancestors_in_layer(index) if self.nodes[i].is_product}
+    def last_products(self, index: int, through_masks: bool = True) -> set[int]:
+        """Returns the last kernels' products before a node; through masks, also by comparisons."""
+        before = self.ancestors(index, through_kernels=False, through_masks=through_masks)
+        return {i for i in before if self.nodes[i].is_product}
 
     def between(self, sources: Collection[int], end: int) -> set[int]:
         """Returns the nodes on the paths from any of the sources to an end, which is included."""
