@@ -42,17 +42,18 @@ def main() -> None:
     split, classes = load_task("photographs", options.data, 16, [20000, 2000, 10000])
     fitted_on = standardized(split.train.x[:MEASURED], split)
     for network, method in itertools.product(options.networks, options.methods):
+        settings = [Setting(options.optimizer, 64, options.rate, x) for x in options.decays]
+        common = {"network": network, "method": method, "every": EVERY, "steps": options.steps}
+        wanted = [({**common, **setting._asdict()}, setting) for setting in settings]
+        missing = [x for x in wanted if tuple(x[0][key] for key in KEYS) not in finished]
+        if not missing:
+            continue
         prepared = prepare(method, network, fitted_on[:2], classes, fitted_on)
-        for decay in options.decays:
-            setting = Setting(options.optimizer, 64, options.rate, decay)
-            run = {"network": network, "method": method, "every": EVERY, "steps": options.steps}
-            run |= setting._asdict()
-            if tuple(run[key] for key in KEYS) in finished:
-                continue
+        for run, setting in missing:
             parts = programs(prepared, setting, split, classes, options.steps)
-            run |= train(parts, split, setting, EVERY, 0, options.steps)
-            append(options.out, [run])
-            print(run, flush=True)
+            done = {**run, **train(parts, split, setting, EVERY, 0, options.steps)}
+            append(options.out, [done])
+            print(done, flush=True)
 
 
 if __name__ == "__main__":

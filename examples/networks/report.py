@@ -150,9 +150,9 @@ def draw(table: Mapping[str, Mapping[str, Cell]], path: Path, classes: int) -> N
             ):
                 axes.plot(values, len(values) * [at], marker, color=color, alpha=0.6, ms=6)
                 axes.plot([np.mean(values)] * 2, [at - 0.09, at + 0.09], color=color)
-    for method, (color, marker) in STYLES.items():
-        if any(method in methods for methods in table.values()):
-            right.plot([], [], marker, color=color, alpha=0.6, ms=6, label=method)
+    for method in methods_of(table):
+        color, marker = STYLES[method]
+        right.plot([], [], marker, color=color, alpha=0.6, ms=6, label=method)
     right.axvline(math.log(classes), color="0.6", zorder=0)
     chance = 100 / classes
     accuracies = [x for methods in table.values() for cell in methods.values() for x in cell.test]
