@@ -1,6 +1,7 @@
 """The command ``compare``: trains each method under each seed, on the same splits, and reports."""
 
 import shlex
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,7 +21,8 @@ from experiments.analysis.tuning.report import choices_at_ends
 from experiments.commands import Compare
 from experiments.config import Config
 from experiments.errors import UserError
-from experiments.methods.table import find_methods
+from experiments.methods.statistics import WORDS as STATISTICS
+from experiments.methods.table import METHODS, find_methods
 from experiments.models.registry import with_network
 from experiments.runs.comparison import (
     Comparison,
@@ -160,6 +162,7 @@ def _report(
     notes = [
         *[WORDS] * ("\n- " in concluded),
         NOTE.format(words(measure_of(runs))),
+        *statistics_note(runs),
         *[MAPS.format(runs[0].seed)] * bool(maps),
         *[COSTS] * bool(costs),
         *[TUNED] * (tuning is not None),
@@ -178,6 +181,12 @@ def _report(
     for line in others_note(Store(out), runs):
         print(line)
     print(NEXT)
+
+
+def statistics_note(runs: Sequence[Run]) -> list[str]:
+    """Says which statistics batch normalization is scored with, if a method has some."""
+    known = any(METHODS[run.method].has_statistics for run in runs if run.method in METHODS)
+    return [textwrap.fill(STATISTICS, 100)] if known else []
 
 
 def _write(out: Path, runs: Sequence[Run]) -> None:

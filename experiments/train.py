@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import textwrap
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from experiments.commands import Train
 from experiments.data.dataset import Dataset
 from experiments.errors import UserError
 from experiments.methods.optimizer import decayed
+from experiments.methods.statistics import WORDS as STATISTICS
 from experiments.methods.table import find_methods
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.comparison import (
@@ -69,6 +71,8 @@ def train(flags: Train) -> None:
     write_curves(flags.out / "curves.csv", runs)
     if flags.skip_nonfinite or skipped:
         print(f"\nUpdates left out because a number was not finite: {skipped}.")
+    if trainer.method.has_statistics:
+        print("", textwrap.fill(STATISTICS, 100), sep="\n")
     print(f"\nWritten to {flags.out}: results.csv, curves.csv, {FILE}.")
     for line in others_note(store, runs):
         print(line)

@@ -50,6 +50,11 @@ class Method:
 
         return replace(self, parts=tuple(map(adjusted, self.parts)))
 
+    @property
+    def has_statistics(self) -> bool:
+        """True if the network normalizes by the batch in training, and not in evaluation."""
+        return any(part.has_statistics for part in self.parts)
+
     def style(self, style: NetworkStyle) -> NetworkStyle:
         """Returns the normalizers and the activation of the network."""
         return reduce(lambda style, part: part.style(style), self.parts, style)
@@ -106,6 +111,12 @@ class Method:
         """Returns the parts' states after an update."""
         parts = [part for part in self.parts if _name(part) in state]
         return {_name(part): part.after_step(raw, state[_name(part)]) for part in parts}
+
+    def settle(self, sample: Sample, context: Context) -> PyTree:
+        """Returns the model state that the network is scored with, after an epoch's last update."""
+        for part in self.parts:
+            sample = sample._replace(model_state=part.settle(sample, context))
+        return sample.model_state
 
     @property
     def rows_per_group(self) -> int:

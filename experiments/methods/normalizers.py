@@ -2,7 +2,11 @@
 
 from dataclasses import dataclass
 
-from experiments.methods.part import Part
+from jaxtyping import PyTree
+
+from experiments.methods.part import Context, Part, Sample
+from experiments.methods.statistics import settled
+from experiments.models.norms import BATCH_NORMS
 from experiments.models.registry import NetworkStyle
 
 
@@ -23,6 +27,15 @@ class Normalized(Part):
     def style(self, style: NetworkStyle) -> NetworkStyle:
         """Adds the layers."""
         return style._replace(norm=self.before, post_norm=self.after, input_norm=self.data)
+
+    @property
+    def has_statistics(self) -> bool:
+        """True if one of the layers takes statistics of the batch."""
+        return not BATCH_NORMS.keys().isdisjoint((self.before, self.after, self.data))
+
+    def settle(self, sample: Sample, context: Context) -> PyTree:
+        """Estimates the statistics anew, by the weights after the last update."""
+        return settled(sample, context) if self.has_statistics else sample.model_state
 
 
 @dataclass(frozen=True)

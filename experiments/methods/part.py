@@ -30,6 +30,7 @@ class Context(NamedTuple):
         hidden: the layout of hidden layers' kernels, which are measured, and noisy.
         adaptive: True for optimizers with a step size per parameter, such as Adam.
         batch_size: rows per step.
+        rows_together: the rows of a step whose statistics batch normalization takes together.
         groups: the number of groups of a microbatch for a loss over samples.
         schedule: the learning rate at each step, for parts that set the length of steps.
         rows: training rows, where an optimizer's first state is made; None elsewhere.
@@ -44,6 +45,7 @@ class Context(NamedTuple):
     hidden: Layout
     adaptive: bool = False
     batch_size: int = 1
+    rows_together: int = 1
     groups: int = 1
     schedule: Schedule | None = None
     rows: Num[Array, "rows *shape"] | None = None
@@ -86,7 +88,7 @@ Weights = Callable[[PyTree], PyTree]
 
 
 class Sample(NamedTuple):
-    """Training rows for a refresh, more than a batch has, with the state at that moment.
+    """Training rows between steps, more than a batch has, with the state at that moment.
 
     Attributes:
         raw: the raw parameters.
@@ -115,6 +117,11 @@ class Part:
     that the network computes with, ``state`` the part's own state, carried from step to step. All
     hooks are pure; a method applies those of its parts in order, each around the ones before it.
     """
+
+    @property
+    def has_statistics(self) -> bool:
+        """True if the network normalizes by the batch in training, and not in evaluation."""
+        return False
 
     @property
     def rows_per_group(self) -> int:
@@ -180,6 +187,10 @@ class Part:
     def refresh(self, state: PyTree, sample: Sample, context: Context) -> tuple[PyTree, PyTree]:
         """Returns the model state and the part's state, updated from a large sample."""
         return sample.model_state, state
+
+    def settle(self, sample: Sample, context: Context) -> PyTree:
+        """Returns the model state that the network is scored with, after an epoch's last update."""
+        return sample.model_state
 
 
 class Call(Part):

@@ -46,9 +46,13 @@ class PopulationNorm(Part):
 
     def refresh(self, state: PyTree, sample: Sample, context: Context) -> tuple[PyTree, PyTree]:
         """Updates the statistics in the layers."""
+        return self.settle(sample, context), state
+
+    def settle(self, sample: Sample, context: Context) -> PyTree:
+        """Returns the model state with the statistics of the sample."""
         apply = functionalize(nnx.view(context.model, refresh=True)).apply
         rows = sample.shard(subsample(sample.X, self.population_rows))
-        return apply(sample.weights(sample.raw), sample.model_state, rows, train=False)[1], state
+        return apply(sample.weights(sample.raw), sample.model_state, rows, train=False)[1]
 
 
 @dataclass(frozen=True)

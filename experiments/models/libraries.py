@@ -22,6 +22,9 @@ FLAGS = {"train": True, "training": True, "is_training": True, "deterministic": 
 #: The collections of a Linen module that are no state.
 SOWN = ("params", "intermediates", "perturbations")
 
+#: The state of Haiku's moving averages.
+EMA = {"average", "counter", "hidden"}
+
 WAY_OUT = (
     "wanted a network that is called on rows, and on train or is_training if it has that argument, "
     "without dropout and other draws (write those in flax.nnx); an equinox.Module is called on one "
@@ -36,11 +39,15 @@ class Pure(NamedTuple):
         init: ``(key, rows) -> (parameters, state)``.
         apply: ``(parameters, state, rows, train) -> (logits, state)``.
         has_statistics: if True, the state is that of normalizers.
+        averages: ``state -> paths``, of the leaves that are moving averages over batches.
+        debiased: if True, a moving average allows for its beginning at 0.
     """
 
     init: Callable[[Key[Array, ""], Array], tuple[PyTree, PyTree]]
     apply: Callable[[PyTree, PyTree, Array, bool], tuple[Array, PyTree]]
     has_statistics: bool = True
+    averages: Callable[[PyTree], frozenset[str]] = lambda state: frozenset()
+    debiased: bool = False
 
 
 class Wrapped(nnx.Module):
@@ -50,9 +57,15 @@ class Wrapped(nnx.Module):
         pure: the network.
         params: its parameters.
         state: its other variables, such as running statistics.
+
+    Attributes:
+        momentum: 0 to replace moving averages by what they average of the last batch; "its own" for
+            the momentum that the network was written with.
     """
 
     def __init__(self, pure: Pure, params: PyTree, state: PyTree):
+        self.momentum: float | str = "its own"
+        self.averages, self.debiased = pure.averages(state), pure.debiased
         leaves, self.params_structure = flat(params)
         others, self.state_structure = flat(state)
         self.names, self.state_names = tuple(leaves), tuple(others)
@@ -69,9 +82,41 @@ class Wrapped(nnx.Module):
         params = jax.tree.unflatten(self.params_structure, leaves)
         state = jax.tree.unflatten(self.state_structure, others)
         logits, after = self.pure_apply(params, state, x, train)
-        for name, leaf in flat(after)[0].items():
+        named = flat(after)[0]
+        if train and self.momentum == 0:
+            named |= self._averaged(params, x, others)
+        for name, leaf in named.items():
             self.state[name].set_value(leaf)
         return logits
+
+    def _averaged(self, params: PyTree, x: Array, others: list[Any]) -> dict[str, Array]:
+        """Returns the limits of the moving averages if this batch came again and again."""
+
+        def after(leaves: list[Any]) -> list[Any]:
+            state = jax.tree.unflatten(self.state_structure, leaves)
+            return jax.tree.leaves(self.pure_apply(params, state, x, True)[1])
+
+        moving = [name in self.averages for name in self.state_names]
+        empty = [
+            jnp.zeros_like(leaf) if m else leaf for leaf, m in zip(others, moving, strict=True)
+        ]
+        one = after(empty)
+        two = one if self.debiased else after(one)
+        passes = zip(self.state_names, one, two, moving, strict=True)
+        return {name: limit(first, second) for name, first, second, m in passes if m}
+
+
+def limit(first: Array, second: Array) -> Array:
+    """Extrapolates a moving average of a constant that began at 0, whatever its momentum.
+
+    After n updates it is s (1 - m^n), so that m is the second increment over the first.
+    """
+    if first is second:
+        return first
+    wide = first.astype(jnp.float32)
+    square = jnp.vdot(wide, wide)
+    momentum = jnp.vdot(second.astype(jnp.float32) - wide, wide) / jnp.where(square > 0, square, 1)
+    return (wide / (1 - momentum)).astype(first.dtype)
 
 
 def flat(tree: PyTree) -> tuple[dict[str, Any], Any]:
@@ -159,7 +204,10 @@ def _linen(module: Any, unbox: Callable[[PyTree], PyTree]) -> Pure:
         logits, after = module.apply(variables, x, **options, mutable=list(state))
         return logits, after
 
-    return Pure(init, apply)
+    def averages(state: PyTree) -> frozenset[str]:
+        return frozenset(name for name in flat(state)[0] if name.startswith("batch_stats/"))
+
+    return Pure(init, apply, averages=averages)
 
 
 def _haiku(transformed: Any, call: Callable[..., Any]) -> Pure:
@@ -171,7 +219,11 @@ def _haiku(transformed: Any, call: Callable[..., Any]) -> Pure:
         logits, after = transformed.apply(params, state, None, x, **flags(call, train))
         return logits, after if train else state
 
-    return Pure(init, apply)
+    def averages(state: PyTree) -> frozenset[str]:
+        kept = {module: each for module, each in state.items() if each.keys() == EMA}
+        return frozenset(flat(kept)[0])
+
+    return Pure(init, apply, averages=averages, debiased=True)
 
 
 def _equinox(network: Any, equinox: Any) -> Pure:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from experiments.data.dataset import Dataset
 from experiments.methods.population import scales_and_biases
-from experiments.training.evaluate import CHUNK, evaluated_weights
+from experiments.training.evaluate import evaluated_weights
 from experiments.training.state import TrainState
 from experiments.training.stream import standardized
 from experiments.training.trainer import Trainer

@@ -32,6 +32,7 @@ def epochs(
     yield state, None
     for _ in range(trainer.config.epochs):
         state, metrics = trainer.epoch(state, X, y)
+        state = trainer.settle(state, X, y)
         yield state, metrics
 
 

@@ -14,6 +14,8 @@ from experiments.analysis.measures import MEASURES, is_fraction, words
 from experiments.analysis.picture import new_figure
 from experiments.augmentation.table import POLICIES
 from experiments.methods.scale_noise import ScaleNoise, StepNoise
+from experiments.methods.statistics import WORDS as STATISTICS
+from experiments.methods.table import METHODS
 from experiments.papers.data import data_note, described, policies_note, published_policies
 from experiments.papers.grid import Cell, Changes, Column, Grid, Protocol, Row, cells_of
 from experiments.papers.item import Context, Finding, Item, Preset, Report, Rows
@@ -118,6 +120,8 @@ def run_grid(grid: Grid, view: View | None, protocol: Protocol, context: Context
         protocol = protocol.changed(policies=published_policies(context.data_dir))
         notes.append(policies_note(protocol.policies))
     notes += noise_note(cells, protocol)
+    rows = dict.fromkeys(c.row for c in cells if METHODS[c.method].has_statistics)
+    notes += [f"{STATISTICS} This holds for {'; '.join(rows)}."] if rows else []
     trained = train_grid(cells, protocol, context)
     report = report_of(grid, trained, notes, protocol.last, names)
     findings, figures = view(trained) if view else ([], {})

@@ -116,11 +116,7 @@ def make_refreshes(
 
     def refresh(every: int, refreshed: Refreshed) -> Refresh:
         def run(state: TrainState, X: Array, y: Array, index: Int[Array, ""]) -> TrainState:
-            def weights(raw: PyTree) -> PyTree:
-                return method.weights(raw, state.method_state)
-
-            key, shard = probe_key(state, index), placement.shard_rows
-            sample = Sample(state.params, state.model_state, weights, X, y, key, shard)
+            sample = sample_of(method, state, X, y, index, placement)
             model_state, method_state = refreshed(state.method_state, sample, context)
             return placement.keep(
                 state._replace(model_state=model_state, method_state=method_state)
@@ -129,6 +125,35 @@ def make_refreshes(
         return Refresh(every, run)
 
     return tuple(refresh(*entry) for entry in method.refreshes().items())
+
+
+def make_settle(
+    method: Method, context: Context, placement: Placement = ONE_DEVICE
+) -> Callable[[TrainState, X, Y], TrainState]:
+    """Makes ``(state, X, y) -> state``, the state that is scored after an epoch's last update."""
+
+    def settle(state: TrainState, X: Array, y: Array) -> TrainState:
+        sample = sample_of(method, state, X, y, jnp.int32(-1), placement)
+        return placement.keep(state._replace(model_state=method.settle(sample, context)))
+
+    return settle
+
+
+def sample_of(
+    method: Method,
+    state: TrainState,
+    X: Array,
+    y: Array,
+    index: Int[Array, ""],
+    placement: Placement,
+) -> Sample:
+    """Returns the training rows after the step of that index, with the state."""
+
+    def weights(raw: PyTree) -> PyTree:
+        return method.weights(raw, state.method_state)
+
+    key, shard = probe_key(state, index), placement.shard_rows
+    return Sample(state.params, state.model_state, weights, X, y, key, shard)
 
 
 class EpochPlan(NamedTuple):

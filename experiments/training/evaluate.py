@@ -1,6 +1,5 @@
 """Measures after an epoch: loss and accuracy on every row of a split, norm, drift, finiteness."""
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,16 +10,11 @@ from jaxtyping import Array, Bool, Float, Int, Num, PyTree
 
 from experiments.methods.method import Method
 from experiments.methods.part import Context
+from experiments.methods.statistics import CHUNK, rows_at_once
 from experiments.training.devices import ONE_DEVICE, Placement
 from experiments.training.nonfinite import all_finite, copied
 from experiments.training.state import StepMetrics, TrainState
 from experiments.training.step import score
-
-#: The number of rows evaluated at once, which bounds the memory of activations.
-CHUNK = 512
-
-#: The number of labelled pixels evaluated at once, for label maps.
-PIXELS = CHUNK * 32 * 32
 
 #: ``(state, X, y) -> mean metrics``.
 Evaluate = Callable[[TrainState, Array, Array], Any]
@@ -55,7 +49,7 @@ def make_evaluate(
             return jax.tree.map(lambda each: _sum_of(each, present), measure(logits, y))
 
         devices = placement.data_devices
-        size = -(-min(_rows_at_once(y, chunk), len(X)) // devices) * devices
+        size = -(-min(rows_at_once(y, chunk), len(X)) // devices) * devices
         sums = jax.lax.map(chunk_sums, in_chunks(X, y, size))
         return jax.tree.map(lambda each: each.sum(0) / len(X), sums)
 
@@ -65,11 +59,6 @@ def make_evaluate(
 def _sum_of(metric: Float[Array, "rows *shape"], present: Bool[Array, " rows"]) -> Array:
     """Sums a metric over the rows that are present."""
     return jnp.sum(metric, 0, where=jnp.expand_dims(present, range(1, metric.ndim)))
-
-
-def _rows_at_once(y: Int[Array, "rows *positions"], chunk: int) -> int:
-    """Returns the rows of a chunk, fewer for large label maps, whose activations take more."""
-    return chunk if y.ndim < 3 else max(1, min(chunk, PIXELS // math.prod(y.shape[1:])))
 
 
 def evaluated_weights(method: Method, state: TrainState) -> PyTree:

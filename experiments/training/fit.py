@@ -66,6 +66,7 @@ def fit(
         state, trained = trainer.epoch(state, *train, meanwhile=record)
         jax.block_until_ready(trained)
         seconds = time.perf_counter() - began
+        state = trainer.settle(state, *train)
         watched = trainer.watch(state, trained)
         results = trained, trainer.evaluate(state, *test), watched[1:], state.skipped
         trained, tested, (finite, *norms), total = jax.device_get(results)

@@ -139,6 +139,12 @@ def batch_groups(method: Method, config: Config, placement: Placement) -> Groups
     return Groups(apart // devices, apart // devices)
 
 
+def rows_together(config: Config, groups: Groups, placement: Placement) -> int:
+    """Returns the rows of a step whose statistics batch normalization takes together."""
+    devices = 1 if placement.axis_name is None else placement.data_devices
+    return config.batch_size // (config.accumulate * devices * groups.batch_norm)
+
+
 def as_groups_of_jit(config: AnyConfig, placement: Placement) -> AnyConfig:
     """Returns the config with the ghost groups that batch normalization has in the run under jit.
 

@@ -9,10 +9,11 @@ import numpy as np
 from jaxtyping import Array
 
 from experiments.data.dataset import Dataset
+from experiments.methods.statistics import CHUNK
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.devices import ONE_DEVICE, Placement
 from experiments.training.epoch import EpochPlan, Rows, Stepwise, batch_of, steps_per_epoch
-from experiments.training.evaluate import CHUNK, Evaluate
+from experiments.training.evaluate import Evaluate
 from experiments.training.state import AnyArray, Batch, Metrics, TrainState
 
 

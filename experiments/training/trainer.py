@@ -49,12 +49,13 @@ from experiments.training.epoch import (
     Stepwise,
     loops_are_slow,
     make_refreshes,
+    make_settle,
     steps_per_epoch,
 )
 from experiments.training.evaluate import make_evaluate, make_watch
 from experiments.training.federated import Federated, rows_per_client
 from experiments.training.nonfinite import guarded
-from experiments.training.parallel import batch_groups, parallelize
+from experiments.training.parallel import Groups, batch_groups, parallelize, rows_together
 from experiments.training.private import check_private, private_optimizer
 from experiments.training.state import TrainState, run_keys
 from experiments.training.step import Step, make_step
@@ -84,6 +85,7 @@ class Trainer(NamedTuple):
         init: ``(seed (uint32), X) -> TrainState``.
         epoch: ``(state, X, y) -> (state, metrics)``; it consumes the state.
         guarded_epoch: an epoch that stops changing the state at the first step that is not finite.
+        settle: ``(state, X, y) -> state`` after an epoch, as it is scored; it consumes the state.
         evaluate: ``(state, X, y) -> metrics``.
         watch: ``(state, metrics of its epoch) -> Watched``, in one call.
     """
@@ -96,6 +98,7 @@ class Trainer(NamedTuple):
     init: AheadOfTime
     epoch: Runner
     guarded_epoch: Runner
+    settle: AheadOfTime
     evaluate: AheadOfTime | StreamedEvaluation
     watch: AheadOfTime
 
@@ -130,7 +133,7 @@ def make_trainer(
 
     groups = batch_groups(method, config, placement)
     network = _network(method, config.changed(ghost_groups=groups.batch_norm), dataset)
-    context = _context(method, network, config, dataset, groups.losses, placement)
+    context = _context(method, network, config, dataset, groups, placement)
     optimizer = partial(_optimizer, method, config, steps, rows)
 
     step = _placed_step(method, context, optimizer, config, placement)
@@ -148,6 +151,7 @@ def make_trainer(
         init=AheadOfTime(make_init(method, context, network, optimizer, placement)),
         epoch=_runner(method, config, context, dataset, plan),
         guarded_epoch=_runner(method, config, context, dataset, guarded_plan),
+        settle=AheadOfTime(make_settle(method, context, placement), donate_argnums=0),
         evaluate=_evaluation(method, context, dataset, placement),
         watch=AheadOfTime(make_watch(method, context)),
     )
@@ -175,15 +179,15 @@ def _context(
     network: MakeNetwork,
     config: Config,
     dataset: Dataset,
-    groups: int,
+    groups: Groups,
     placement: Placement,
 ) -> Context:
     """Makes a method's context on a dataset, and refuses a network that does not go with it."""
     model = abstract_network(network, placement)
     with library_refusals(method):
-        context = make_context(method, model, config, dataset.X_train.shape[1:], groups)
+        context = make_context(method, model, config, dataset.X_train.shape[1:], groups.losses)
     check_private(method, context, config, placement)
-    return context
+    return context._replace(rows_together=rows_together(config, groups, placement))
 
 
 def _placed_step(

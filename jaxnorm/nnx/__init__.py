@@ -6,6 +6,7 @@ from jaxnorm.nnx._batch_norm import Standardization as Standardization
 from jaxnorm.nnx._edit import FoldedModel as FoldedModel
 from jaxnorm.nnx._edit import fold_batch_norm as fold_batch_norm
 from jaxnorm.nnx._edit import replace_batch_norm as replace_batch_norm
+from jaxnorm.nnx._estimate import estimate_statistics as estimate_statistics
 from jaxnorm.nnx._functionalize import Functional as Functional
 from jaxnorm.nnx._functionalize import functionalize as functionalize
 from jaxnorm.nnx._layout import layout as layout

@@ -137,8 +137,9 @@ def models(x: Array, rngs: nnx.Rngs) -> tuple[nnx.Module, list[jn.nnx.BatchNorm]
     plain: nnx.Module = jn.nnx.replace_batch_norm(model, x)
     folded: jn.nnx.FoldedModel = jn.nnx.fold_batch_norm(model, x)
     functional: jn.nnx.Functional = jn.nnx.functionalize(plain)
+    anew: Tree = jn.nnx.estimate_statistics(model, *functional[1:], x, batch_size=2)
     layout: jn.Layout = jn.nnx.layout(model)
-    print(others, folded.remaining, functional.params, layout)
+    print(others, folded.remaining, functional.params, anew, layout)
     return folded.model, layers
 
 
