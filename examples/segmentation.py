@@ -4,9 +4,10 @@
 
 Discs and squares pasted into parts of two photographs that scikit-learn ships, a class at each
 pixel. FOLDER gets runs.csv, a line per norm, rate and seed, from which a second call goes on, and
-masks.png, predictions under the first seed at the last rate. With ``--data FILE.npz`` (X: images,
-y: label maps) the images are yours; with ``--shapes`` discs and squares of any colour in noise.
-With ``--residual`` the network is a residual U-Net, whose skips are added.
+masks.png, predictions under the first seed at the last rate. Batch normalization is scored with
+statistics estimated anew by the final weights, as `settled` says. With ``--data FILE.npz`` (X:
+images, y: label maps) the images are yours; with ``--shapes`` discs and squares of any color in
+noise. With ``--residual`` the network is a residual U-Net, whose skips are added.
 """
 
 import argparse
@@ -91,19 +92,19 @@ def initial(norm: str, model: nnx.Module, optimizer: Any, x: jax.Array) -> Any:
 
 
 def train(norm: str, model: nnx.Module, rate: float, rows_of: Any, x: Any, y: Any) -> Any:
-    """Returns ``predict(images)`` after an update for each pair of rows."""
+    """Returns ``predict(images)`` after an update for each pair of rows, and what it rests on."""
     steps = len(rows_of)
     schedule = optax.warmup_cosine_decay_schedule(0.0, rate, steps // 10, steps)
     sgd = optax.chain(jn.clip_by_layer_norm(1.0), optax.sgd(schedule, momentum=0.9))
     apply, params, state, tx = initial(norm, model, sgd, x[:64])
 
-    def loss_of(params: Any, state: Any, rows: Any) -> Any:
-        logits, state = apply(params, state, x[rows], train=True)
-        return optax.softmax_cross_entropy_with_integer_labels(logits, y[rows]).mean(), state
+    def loss_of(params: Any, state: Any, x: Any, y: Any, train: bool = True) -> Any:
+        logits, state = apply(params, state, x, train=train)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), state
 
     @jax.jit
     def step(params: Any, state: Any, opt_state: Any, rows: Any) -> Any:
-        gradient, state = jax.grad(loss_of, has_aux=True)(params, state, rows)
+        gradient, state = jax.grad(loss_of, has_aux=True)(params, state, x[rows], y[rows])
         updates, opt_state = tx.update(gradient, opt_state, params)
         return optax.apply_updates(params, updates), state, opt_state
 
@@ -111,7 +112,26 @@ def train(norm: str, model: nnx.Module, rate: float, rows_of: Any, x: Any, y: An
     # No scan over the updates: a CPU's convolutions are slow inside of loops.
     for rows in rows_of:
         params, state, opt_state = step(params, state, opt_state, rows)
-    return jax.jit(lambda images: apply(params, state, images, train=False)[0].argmax(-1))
+    chosen = ""
+    if norm == "batch normalization":
+        loss = jax.jit(lambda state, x, y: loss_of(params, state, x, y, train=False)[0])
+        state, chosen = settled(model, params, state, x, y, loss)
+    predict = jax.jit(lambda images: apply(params, state, images, train=False)[0].argmax(-1))
+    return predict, chosen
+
+
+def settled(model: nnx.Module, params: Any, state: Any, x: Any, y: Any, loss: Any) -> Any:
+    """Returns the state with statistics of images to train on, by the final parameters.
+
+    They are those of 600 images, 200 or two at once: the size of the batches with which the loss on
+    the 200 other images is smaller. Returns that size, too.
+    """
+    estimate = jax.jit(jn.nnx.estimate_statistics, static_argnums=0, static_argnames="batch_size")
+    sizes = (200, 2)
+    states = [estimate(model, params, state, x[:600], batch_size=size) for size in sizes]
+    losses = [float(loss(state, x[600:800], y[600:800])) for state in states]
+    best = int(np.argmin(losses))
+    return states[best], sizes[best]
 
 
 def mean_iou(predicted: np.ndarray, labels: np.ndarray) -> float:
@@ -197,7 +217,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "runs.csv"
     if not path.exists():
-        path.write_text("norm,rate,seed,steps,miou\n")
+        path.write_text("norm,rate,seed,steps,miou,statistics\n")
     finished = [line.split(",") for line in path.read_text().splitlines()]
     x, y, test_x, test_y = load(options.data, options.shapes)
     for norm, seed, rate in itertools.product(options.norms, range(options.seeds), options.rates):
@@ -206,8 +226,9 @@ def main() -> None:
             continue
         model = network(options.residual, seed, x.shape[-1])
         rows = jax.random.randint(jax.random.key(seed), (options.steps, 2), 0, len(x))
-        predicted = np.asarray(train(norm, model, rate, rows, x, y)(test_x))
-        run = [*key, f"{mean_iou(predicted, test_y):.2f}"]
+        predict, statistics = train(norm, model, rate, rows, x, y)
+        predicted = np.asarray(predict(test_x))
+        run = [*key, f"{mean_iou(predicted, test_y):.2f}", statistics]
         with path.open("a", newline="") as file:
             csv.writer(file, lineterminator="\n").writerow(run)
         print(*run, flush=True)
