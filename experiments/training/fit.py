@@ -14,9 +14,10 @@ from experiments.data.dataset import Dataset
 from experiments.training.epoch import nothing, steps_per_epoch
 from experiments.training.history import Checkpointer, History, NoCheckpoints
 from experiments.training.nonfinite import copied, first_nonfinite, mean_of_taken
+from experiments.training.refusals import library_refusals
 from experiments.training.run import AT_CHANCE, DIVERGED, Diverged, Epoch, Run
 from experiments.training.state import TrainState
-from experiments.training.trainer import Trainer, library_refusals
+from experiments.training.trainer import Trainer
 from jaxnorm import parameter_count
 
 #: The share of a constant guess's loss and of its error above which nothing was learned.

@@ -3,9 +3,7 @@
 import inspect
 import math
 import re
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -57,7 +55,12 @@ from experiments.training.federated import Federated, rows_per_client
 from experiments.training.nonfinite import guarded
 from experiments.training.parallel import Groups, batch_groups, parallelize, rows_together
 from experiments.training.private import check_private, private_optimizer
-from experiments.training.state import TrainState, run_keys
+from experiments.training.refusals import (
+    keeps_batch_normalization,
+    library_refusals,
+    needs_kernels,
+)
+from experiments.training.state import AnyArray, TrainState, run_keys
 from experiments.training.step import Step, make_step
 from experiments.training.stream import Streamed, StreamedEvaluation
 from jaxnorm import Layout, parameter_count
@@ -98,7 +101,7 @@ class Trainer(NamedTuple):
     init: AheadOfTime
     epoch: Runner
     guarded_epoch: Runner
-    settle: AheadOfTime
+    settle: Callable[[TrainState, AnyArray, AnyArray], TrainState]
     evaluate: AheadOfTime | StreamedEvaluation
     watch: AheadOfTime
 
@@ -151,7 +154,7 @@ def make_trainer(
         init=AheadOfTime(make_init(method, context, network, optimizer, placement)),
         epoch=_runner(method, config, context, dataset, plan),
         guarded_epoch=_runner(method, config, context, dataset, guarded_plan),
-        settle=AheadOfTime(make_settle(method, context, placement), donate_argnums=0),
+        settle=_settle(method, context, placement),
         evaluate=_evaluation(method, context, dataset, placement),
         watch=AheadOfTime(make_watch(method, context)),
     )
@@ -214,6 +217,15 @@ def _evaluation(
     return AheadOfTime(pure) if in_memory else StreamedEvaluation(pure, dataset, placement)
 
 
+def _settle(
+    method: Method, context: Context, placement: Placement
+) -> Callable[[TrainState, AnyArray, AnyArray], TrainState]:
+    """Makes the function from the state after an epoch to the one that is scored."""
+    if not jax.tree.leaves(context.functional.state):
+        return lambda state, X, y: state
+    return AheadOfTime(make_settle(method, context, placement), donate_argnums=0)
+
+
 class Trainers:
     """The trainers made so far, which all seeds of a method share.
 
@@ -234,46 +246,6 @@ class Trainers:
                 del self._made[next(iter(self._made))]
             self._made[key] = make_trainer(method, config, dataset, self._placement)
         return self._made[key]
-
-
-@contextmanager
-def keeps_batch_normalization() -> Iterator[None]:
-    """Silences the library's hint at batch normalization, which networks have on purpose here."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the model still has batch normalization", UserWarning)
-        yield
-
-
-@contextmanager
-def needs_kernels(method: Method, context: Context | None) -> Iterator[None]:
-    """Turns an error on a network without a kernel that the method may change into a user's."""
-    try:
-        yield
-    except ValueError as error:
-        if context is None or _has_kernels(context.layout, context.functional.params):
-            raise
-        raise UserError(
-            f"{method.name} does not fit this network: its only kernel is the classifier's, "
-            "which methods leave free; wanted hidden layers, or --constrain-head, which "
-            "constrains the classifier, too."
-        ) from error
-
-
-@contextmanager
-def library_refusals(method: Method, context: Context | None = None) -> Iterator[None]:
-    """Turns the library's errors into a user's; they name the parameter and the reason."""
-    try:
-        with keeps_batch_normalization(), needs_kernels(method, context):
-            yield
-    except UserError:
-        raise
-    except ValueError as error:
-        raise UserError(f"{method.name} does not fit this network: {error}") from error
-
-
-def _has_kernels(layout: Layout, params: PyTree) -> bool:
-    axes = jax.tree.leaves(layout(params), is_leaf=lambda each: isinstance(each, tuple))
-    return any(isinstance(each, tuple) for each in axes)
 
 
 def _optimizer(

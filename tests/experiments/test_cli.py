@@ -67,6 +67,7 @@ def test_compare_writes_its_files(comparison):
     assert {"model=mlp", "optimizer=sgd", "learning_rate=0.05", "rate_decay=0"} < set(settings)
     assert "depth=1" not in settings
     assert "Level: a difference within a point of 0;" in table
+    assert "scored with statistics estimated anew" in table
     assert (comparison / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
