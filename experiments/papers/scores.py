@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from experiments.data.dataset import Dataset
 from experiments.methods.population import scales_and_biases
+from experiments.methods.statistics import CHUNK
 from experiments.training.evaluate import evaluated_weights
 from experiments.training.state import TrainState
 from experiments.training.stream import standardized

@@ -8,7 +8,7 @@ from flax import nnx, traverse_util
 from jaxtyping import PyTree
 
 from jaxnorm.nnx._functionalize import functionalize
-from jaxnorm.nnx._modules import check_module, clone
+from jaxnorm.nnx._modules import ModulePath, check_module, clone
 
 #: Variables by their paths.
 Flat = dict[tuple[Any, ...], Any]
@@ -109,7 +109,8 @@ def _forgetful(model: nnx.Module) -> tuple[nnx.Module, list[tuple[Any, ...]]]:
     Layers whose statistics follow batches have a momentum, whatever their type.
     """
     copy, paths = clone(model), []
-    for path, module in nnx.iter_modules(copy):
+    modules: list[tuple[ModulePath, Any]] = list(nnx.iter_modules(copy))
+    for path, module in modules:
         frozen = getattr(module, "use_running_average", False) is True
         if frozen or getattr(module, "momentum", None) is None:
             continue
