@@ -1,19 +1,22 @@
 """``python -m experiments``."""
 
+import contextlib
+import gc
 import os
 import sys
-import threading
 
 if __name__ == "__main__":
     try:
         from experiments.cli import main
 
         status = main()
-        if status:
-            # Threads of Orbax and JAX may wait for disks and processes that are gone.
-            end = threading.Timer(2.0, os._exit, [status])
-            end.daemon = True
-            end.start()
-        sys.exit(status)
     except KeyboardInterrupt:  # During imports.
-        sys.exit(130)
+        status = 130
+    if status:
+        gc.collect()  # Queues of --jobs free their semaphores.
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
+        # Python's teardown would crash a device that still computes, and wait for threads of Orbax
+        # whose disks and processes are gone.
+        os._exit(status)

@@ -177,6 +177,8 @@ class _Peers:
         """Tells the peers that this process fails with a line, or ends well if it is empty."""
         self._fails = bool(line)
         self._send(line)
+        if line:
+            time.sleep(self._grace)
 
     def _send(self, line: str) -> None:
         for peer in self._peers:

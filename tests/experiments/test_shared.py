@@ -550,15 +550,24 @@ def test_a_signal_is_obeyed_wherever_it_arrives(place, monkeypatch, tmp_path, ca
     assert capsys.readouterr().err.splitlines()[-1] == f"stopped by SIGTERM; {KEPT}."
 
 
+def test_a_command_that_fails_skips_the_teardown_of_python():
+    """In the teardown a device that still computes crashes, which would be the exit status."""
+    code = "import atexit, os, runpy, sys; atexit.register(os._exit, 7); "
+    code += "sys.argv[1:] = ['compares']; runpy.run_module('experiments', run_name='__main__')"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1), ended.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_command_with_jobs_says_so_too(number, tmp_path):
+def test_a_command_in_the_middle_of_its_steps_says_so_too(number, jobs, tmp_path):
     command = [sys.executable, "-m", "experiments", "compare", "--methods", "none", "--seeds", "2"]
-    command += ["--dataset", save_toy(tmp_path), *TINY, "--epochs", "100000", "--jobs", "2"]
+    command += ["--dataset", save_toy(tmp_path), *TINY, "--epochs", "100000", "--jobs", str(jobs)]
     out = tmp_path / "out"
     begun = subprocess.Popen([*command, "--out", str(out)], cwd=ROOT, stderr=subprocess.PIPE)
-    while len(list(out.glob(".*.claim"))) < 2:
+    while len(list(out.glob(".*.claim"))) < jobs:
         assert begun.poll() is None
         time.sleep(0.1)
     begun.send_signal(number)
