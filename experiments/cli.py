@@ -202,6 +202,8 @@ def way_on(command: Any) -> str:
     """Says what a stopped command leaves, and what the same command then does."""
     if isinstance(command, Compare | Paper):
         return KEPT
+    if folder := command.checkpoints.checkpoint_dir:
+        return f"the same command with --resume goes on from the last checkpoint in {folder}"
     return "the same command begins anew; with --checkpoint-dir and --resume it goes on"
 
 

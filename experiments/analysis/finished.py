@@ -30,7 +30,9 @@ def show_runs(folder: Path, csv: Path | None = None) -> None:
     store = Store(folder)
     rows = store.rows()
     if not rows:
-        raise UserError(f"{folder} holds no runs; wanted the --out of train, compare or paper.")
+        raise UserError(
+            f"{folder} holds no finished runs; wanted the --out of train, compare or paper."
+        )
     runs = frame(rows)
     if csv is not None:
         _check_replaceable(csv)

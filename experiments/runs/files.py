@@ -7,13 +7,17 @@ from pathlib import Path
 
 from experiments.errors import UserError
 
+#: The bytes that a folder of reports takes at least.
+ROOM = 1 << 16
+
 
 def prepare_folder(folder: Path, flag: str = "--out") -> Path:
-    """Makes the folder if needed, and checks that it is writable, before hours of work."""
+    """Makes the folder if needed, and checks that it can be filled, before hours of work."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(ROOM))
+            file.flush()
     except OSError as error:
         raise UserError(
             f"cannot write to {folder}: {error.strerror}; give another {flag}."

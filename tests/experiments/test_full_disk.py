@@ -9,7 +9,7 @@ import pytest
 
 from experiments.errors import UserError
 from experiments.runs.checkpoints import Checkpoints
-from experiments.runs.files import write_whole
+from experiments.runs.files import prepare_folder, write_whole
 
 
 @contextlib.contextmanager
@@ -31,6 +31,13 @@ def test_a_file_is_whole_or_as_it_was(tmp_path):
     assert "\n" not in str(error.value)
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_found_before_the_work(tmp_path):
+    prepare_folder(tmp_path / "out")
+    with full_disk(4096), pytest.raises(UserError, match=r"cannot write to .*out: .*another --out"):
+        prepare_folder(tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
 
 
 def test_a_checkpoint_is_whole_or_not_there(tmp_path):

@@ -500,6 +500,11 @@ def test_a_command_that_is_asked_to_end_says_how_it_goes_on(number, monkeypatch,
     assert said == f"stopped by {number.name}; {KEPT}."
     assert main(["train", "--method", "none", *command]) == 128 + number
     assert "with --checkpoint-dir" in capsys.readouterr().err.splitlines()[-1]
+    kept = str(tmp_path / "kept")
+    monkeypatch.setattr("experiments.train.keeping", stopped)  # Before the checkpoints are read.
+    assert main(["train", "--method", "none", *command, "--checkpoint-dir", kept]) == 128 + number
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.endswith(f"with --resume goes on from the last checkpoint in {kept}.")
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
     assert not list((tmp_path / "out").glob(".*.claim"))
 
