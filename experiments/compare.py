@@ -113,14 +113,20 @@ def compare(flags: Compare, command: str) -> None:
 
     grid = tuning.grid if tuning else {}
 
-    def write(runs: Sequence[Run]) -> None:
-        _write(flags.out, with_others(comparison, store, specs, runs, grid))
+    def write(runs: Sequence[Run]) -> list[Run]:
+        shown = with_others(comparison, store, specs, runs, grid)
+        _write(flags.out, shown)
+        return shown
 
     runs = run_all(comparison, specs, store, kept, workers, write=write)
-    if writes():
-        shown = with_others(comparison, store, specs, runs, grid)
+
+    def report() -> None:
+        shown = write(runs)
         earlier = len(kept) + len(shown) - len(runs)
         _report(comparison, shown, flags.out, command, tuning, earlier)
+
+    if writes():
+        store.settle(report)
 
 
 def _tuning(flags: Compare) -> Tuning | None:

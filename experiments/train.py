@@ -66,9 +66,14 @@ def train(flags: Train) -> None:
     if not writes():
         return
     skipped = _stored(store, spec, run, began, flags.skip_nonfinite)
-    runs = with_others(comparison, store, [spec], [run])
-    write_results(flags.out / "results.csv", runs)
-    write_curves(flags.out / "curves.csv", runs)
+
+    def report() -> list[Run]:
+        runs = with_others(comparison, store, [spec], [run])
+        write_results(flags.out / "results.csv", runs)
+        write_curves(flags.out / "curves.csv", runs)
+        return runs
+
+    runs = store.settle(report)
     if flags.skip_nonfinite or skipped:
         print(f"\nUpdates left out because a number was not finite: {skipped}.")
     if trainer.method.has_statistics:

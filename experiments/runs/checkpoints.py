@@ -134,7 +134,7 @@ class Checkpoints:
     @contextlib.contextmanager
     def _reading(self, epoch: int) -> Iterator[None]:
         try:
-            with _quiet_reads():
+            with quiet_pending():
                 yield
         except Exception as error:  # Orbax, TensorStore and JSON raise different types.
             before = [one for one in self.epochs if one < epoch]
@@ -187,8 +187,11 @@ def _known_place(folder: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quiet_reads() -> Iterator[None]:
-    """Keeps TensorStore's pending reads off stderr when one fails: Orbax's event loop is closed."""
+def quiet_pending() -> Iterator[None]:
+    """Keeps TensorStore's pending reads and writes off stderr when one fails.
+
+    They find Orbax's event loop closed.
+    """
     before = sys.unraisablehook
 
     def tell(unraisable: Any) -> None:
@@ -199,7 +202,7 @@ def _quiet_reads() -> Iterator[None]:
     try:
         yield
     except Exception:
-        time.sleep(0.5)  # Pending reads end later.
+        time.sleep(0.5)  # They end later.
         raise
     finally:
         sys.unraisablehook = before

@@ -180,7 +180,7 @@ def run_all(
     kept: Mapping[Spec, Run],
     workers: Workers = HERE,
     tested: str = "test",
-    write: Callable[[Sequence[Run]], None] = lambda runs: None,
+    write: Callable[[Sequence[Run]], object] = lambda runs: None,
 ) -> list[Run]:
     """Returns the run of every spec, kept or trained.
 

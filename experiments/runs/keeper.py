@@ -14,7 +14,7 @@ import jax
 
 from experiments.errors import UserError
 from experiments.runs.checkpoint_settings import CheckpointSettings
-from experiments.runs.checkpoints import Checkpoints, writing
+from experiments.runs.checkpoints import Checkpoints, quiet_pending, writing
 from experiments.runs.lock import locked
 from experiments.runs.processes import check_same, gathered, writes
 from experiments.runs.signals import Stopped, noted_signals
@@ -105,6 +105,7 @@ def keeping(
         signal = stack.enter_context(noted_signals())
         stack.enter_context(locked(folder))
         _check_shared(settings, folder)
+        stack.enter_context(quiet_pending())
         checkpoints = stack.enter_context(Checkpoints(folder, settings.keep))
         resumed, began = _resumed_epoch(checkpoints, settings), versions()
         if resumed:

@@ -145,6 +145,21 @@ class Store:
         with reading(self.path, WAY_OUT):
             return [_row(*row) for row in self._rows("ORDER BY rowid")]
 
+    def settle(self, report: Callable[[], Result]) -> Result:
+        """Calls ``report``, which writes what is stored, until no program stores runs meanwhile.
+
+        Returns:
+            the result of the last call.
+        """
+        before, result = self._dates(), report()
+        while (now := self._dates()) != before:
+            before, result = now, report()
+        return result
+
+    def _dates(self) -> list[tuple[Any, ...]]:
+        """Returns a record of all runs, which another one changes."""
+        return [(row.spec, row.date) for row in self.rows()]
+
     def check_writable(self) -> None:
         """Raises UserError, before hours of work, if the file is there and cannot be written."""
         if self.path.exists():

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from experiments.errors import UserError
+from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.checkpoints import Checkpoints
 from experiments.runs.files import prepare_folder, write_whole
+from experiments.runs.keeper import keeping
 
 
 @contextlib.contextmanager
@@ -57,3 +59,17 @@ def test_a_checkpoint_is_whole_or_not_there(tmp_path):
         blank = {"x": jnp.zeros(1 << 16)}
         np.testing.assert_array_equal(checkpoints.state(1, blank)["x"], state["x"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1"]
+
+
+@pytest.mark.parametrize("room", [200, 300, 400, 600, 1024, 2048])
+def test_a_full_disk_is_one_line(room, tmp_path):
+    """Writes that are under way when one fails print no traces, which are errors in tests."""
+    state = {"x": jnp.arange(1 << 13, dtype=jnp.float32), "y": jnp.ones(7)}
+    settings = CheckpointSettings(str(tmp_path))
+    with (
+        pytest.raises(UserError, match="cannot write") as error,
+        keeping(settings, {}, 2) as keeper,
+        full_disk(room),
+    ):
+        all(keeper.checkpoints.save(epoch, state, {}) is None for epoch in (1, 2))
+    assert "\n" not in str(error.value)

@@ -1,0 +1,55 @@
+"""Reports of a folder hold the runs that another program stores while they are written."""
+
+from pathlib import Path
+
+import pytest
+
+from experiments import compare, train
+from experiments.cli import main
+from experiments.runs.store import Store
+from tests.experiments.test_runs import run, spec
+from tests.experiments.toy import rows_of, save_toy
+
+TINY = ["--model", "mlp", "--depth", "1", "--width", "4", "--epochs", "1", "--batch-size", "16"]
+
+
+def test_a_report_is_repeated_until_no_other_program_stores_runs(tmp_path):
+    store, held = Store(tmp_path), []
+
+    def report():
+        held.append(len(store.rows()))
+        if len(held) < 3:
+            Store(tmp_path).add(spec(len(held)), run(len(held)))
+        return held[-1]
+
+    store.add(spec(0), run(0))
+    assert store.settle(report) == 3
+    assert held == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("command", "module", "written"),
+    [
+        (["compare", "--seeds", "1", "--methods", "none"], compare, "draw_curves"),
+        (["train", "--method", "none", "--channels", "8"], train, "write_curves"),
+    ],
+)
+def test_what_another_program_stores_meanwhile_is_shown(
+    command, module, written, tmp_path, monkeypatch
+):
+    out, write = tmp_path / "out", getattr(module, written)
+    flags = ["--dataset", save_toy(tmp_path), *TINY, "--out", str(out), "--quiet"]
+    other = ["compare", "--methods", "ln", "--seeds", "1"]
+
+    def while_another_ends(path: Path, *rest):
+        if other:
+            begun = [other.pop(0) for _ in range(len(other))]
+            assert main([*begun, *flags]) == 0
+        write(path, *rest)
+
+    monkeypatch.setattr(module, written, while_another_ends)
+    assert main([*command, *flags]) == 0
+    for name in ("results.csv", "curves.csv"):
+        assert {row["method"] for row in rows_of(out / name)} == {"none", "ln"}
+    table = (out / "table.md").read_text()
+    assert module is train or all(f"| {name} " in table for name in ("none", "ln"))
