@@ -211,12 +211,15 @@ def _linen(module: Any, unbox: Callable[[PyTree], PyTree]) -> Pure:
 
 
 def _haiku(transformed: Any, call: Callable[..., Any]) -> Pure:
+    """Makes the functions of a network, whose ``call`` has no rng after ``without_apply_rng``."""
+    rng = (None,) if "rng" in inspect.signature(call).parameters else ()
+
     def init(key: Array, x: Array) -> tuple[PyTree, PyTree]:
         params, state = transformed.init(key, x, **flags(call, True))
         return params, state
 
     def apply(params: PyTree, state: PyTree, x: Array, train: bool) -> tuple[Array, PyTree]:
-        logits, after = transformed.apply(params, state, None, x, **flags(call, train))
+        logits, after = transformed.apply(params, state, *rng, x, **flags(call, train))
         return logits, after if train else state
 
     def averages(state: PyTree) -> frozenset[str]:

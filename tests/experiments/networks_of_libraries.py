@@ -50,6 +50,22 @@ def haiku_with_flag(rngs, shape, classes, batch_norm):
     return hk.transform_with_state(network)
 
 
+def haiku_without_rng(rngs, shape, classes):
+    return hk.without_apply_rng(haiku(rngs, shape, classes))
+
+
+def haiku_with_state_without_rng(rngs, shape, classes, batch_norm):
+    return hk.without_apply_rng(haiku_with_flag(rngs, shape, classes, batch_norm))
+
+
+def haiku_of_all_rows(rngs, shape, classes, batch_norm):
+    def network(x, is_training):
+        x = hk.BatchNorm(True, True, 0.9)(hk.Linear(8)(x), is_training)
+        return hk.Linear(classes)(jax.nn.relu(x / (0.1 + x.std(0, keepdims=True))))
+
+    return hk.transform_with_state(network)
+
+
 def haiku_with_draws(rngs, shape, classes):
     return hk.transform(lambda x: hk.Linear(classes)(hk.dropout(hk.next_rng_key(), 0.5, x)))
 

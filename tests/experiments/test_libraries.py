@@ -1,5 +1,6 @@
 """Networks of Linen, Haiku and Equinox: --model FILE.py:NAME."""
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from experiments.config import Config
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.models.from_file import load_maker, network_from_file
+from experiments.runs.comparison import Comparison
 from experiments.training.trainer import make_trainer
 from jaxnorm.nnx import functionalize
 from tests.draws import float32
@@ -105,6 +107,28 @@ def test_compare_trains_it(name: str, tmp_path: Path) -> None:
     assert main(["compare", "--quiet", *(word for pair in flags.items() for word in pair)]) == 0
     (row,) = rows_of(tmp_path / "results.csv")
     assert float(row["test_accuracy"]) > 0.6
+
+
+@pytest.mark.parametrize(
+    ("name", "same"),
+    [("haiku_without_rng", "haiku"), ("haiku_with_state_without_rng", "haiku_with_flag")],
+)
+@pytest.mark.parametrize("train", [True, False])
+def test_haiku_without_a_key_in_its_calls_is_the_same_network(
+    name: str, same: str, train: bool
+) -> None:
+    one, other = (made(each, batch_norm=same == "haiku_with_flag") for each in (name, same))
+    np.testing.assert_array_equal(one(X, train=train), other(X, train=train))
+
+
+def test_rows_of_haiku_that_meet_in_evaluation_are_found_beside_statistics(tmp_path: Path) -> None:
+    """Its running variances are of rank 2, and positive as those of any other library."""
+    wanted = {"haiku_with_flag": False, "haiku_of_all_rows": True}
+    for name, meet in wanted.items():
+        config = Config(model=f"{FILE}:{name}", dataset=save_toy(tmp_path), batch_size=16)
+        refused = pytest.raises(UserError, match="other logits beside another row")
+        with refused if meet else contextlib.nullcontext():
+            Comparison(config).specs([("bn", (), 0)])
 
 
 def test_a_network_of_pixels_may_have_its_channels_first() -> None:
