@@ -101,6 +101,8 @@ def outcome(last: Epoch, labels: Int[np.ndarray, "rows *positions"]) -> str:
     Small logits have a loss near the guess's and may be right all the same, so accuracy counts too.
 
     """
+    if not math.isfinite(last.test_loss):  # The last update alone may make it so.
+        return DIVERGED
     shares = np.unique_counts(np.asarray(labels)).counts / np.size(labels)
     ending = outcome_beside(last.train_loss, float(-(shares * np.log(shares)).sum()))
     error = 1 - max(last.train_accuracy, last.test_accuracy)

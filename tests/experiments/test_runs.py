@@ -213,6 +213,8 @@ def test_a_run_that_is_right_everywhere_is_not_at_chance():
     assert outcome(Epoch(1, 0.683, 0.5, 0.683, 0.5), labels) == "at chance"
     assert outcome(Epoch(1, 0.1, 0.5, 0.683, 0.5), labels) == ""
     assert outcome(Epoch(1, math.nan, 1.0, 0.683, 1.0), labels) == "diverged"
+    assert outcome(Epoch(1, 0.683, 1.0, math.nan, 0.5), labels) == "diverged"
+    assert outcome(Epoch(1, 0.1, 1.0, math.inf, 0.5), labels) == "diverged"
 
 
 @pytest.mark.slow
