@@ -126,7 +126,7 @@ def compare(flags: Compare, command: str) -> None:
         _report(comparison, shown, flags.out, command, tuning, earlier)
 
     if writes():
-        store.settle(report)
+        store.until_complete(report)
 
 
 def _tuning(flags: Compare) -> Tuning | None:

@@ -73,7 +73,7 @@ def train(flags: Train) -> None:
         write_curves(flags.out / "curves.csv", runs)
         return runs
 
-    runs = store.settle(report)
+    runs = store.until_complete(report)
     if flags.skip_nonfinite or skipped:
         print(f"\nUpdates left out because a number was not finite: {skipped}.")
     if trainer.method.has_statistics:

@@ -145,7 +145,7 @@ class Store:
         with reading(self.path, WAY_OUT):
             return [_row(*row) for row in self._rows("ORDER BY rowid")]
 
-    def settle(self, report: Callable[[], Result]) -> Result:
+    def until_complete(self, report: Callable[[], Result]) -> Result:
         """Calls ``report``, which writes what is stored, until no program stores runs meanwhile.
 
         Returns:

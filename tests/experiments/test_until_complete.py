@@ -23,7 +23,7 @@ def test_a_report_is_repeated_until_no_other_program_stores_runs(tmp_path):
         return held[-1]
 
     store.add(spec(0), run(0))
-    assert store.settle(report) == 3
+    assert store.until_complete(report) == 3
     assert held == [1, 2, 3]
 
 
