@@ -72,7 +72,7 @@ _ALL = (
     Method("none", "no normalization"),
     Method("bn", "batch normalization", _BN),
     Method("ln", "layer normalization", (Normalized("ln"),)),
-    Method("gn", "group normalization, 16 groups", (Normalized("gn"),)),
+    Method("gn", "group normalization, up to 16 groups of 16 values or more", (Normalized("gn"),)),
     Method(
         "normalizer-free",
         "zero-sum weights, fitted start, quiet branches, centred inputs",

@@ -18,8 +18,8 @@ from jaxtyping import PyTree
 import jaxnorm
 from experiments.data.reading import reading
 from experiments.errors import UserError, unknown
+from experiments.models.group_norm import GroupNorm
 from experiments.models.libraries import Wrapped, as_module
-from experiments.models.norms import group_norm
 from experiments.models.sources import own_code, own_modules, place_of
 
 WANTED = (
@@ -256,7 +256,7 @@ def _with_norm(
 
 def group_norm_like(layer: Any, rngs: nnx.Rngs) -> nnx.Module:
     """Returns group normalization with the initial scale and bias of a BatchNorm layer."""
-    norm: Any = group_norm(layer.num_features, rngs)
+    norm: Any = GroupNorm(layer.num_features, axis=getattr(layer, "axis", -1), rngs=rngs)
     for name in ("scale", "bias"):
         if getattr(layer, name, None) is not None:
             getattr(norm, name).set_value(getattr(layer, name).get_value())

@@ -7,13 +7,11 @@ from typing import Any
 from flax import nnx
 
 from experiments.models.dynamic import DynamicErf, DynamicTanh
+from experiments.models.group_norm import GroupNorm, rms_norm
 from experiments.models.rectifier import StandardizedRectifier
 from jaxnorm.nnx import BatchNorm, PopulationNorm, Standardization
 
 MakeNorm = Callable[..., nnx.Module]
-
-#: The groups of group normalization, as in the papers.
-GROUPS = 16
 
 #: Layers that normalize by a minibatch's statistics. The mean-only kind has no scale, because
 #: its weights have one.
@@ -25,17 +23,6 @@ BATCH_NORMS: Mapping[str, MakeNorm] = {
 }
 
 
-def group_norm(width: int, rngs: nnx.Rngs) -> nnx.Module:
-    """Makes group normalization in 16 groups, or fewer groups of at least two units.
-
-    The number of groups divides the width. A group of one unit of a dense layer would be normalized
-    to zero.
-    """
-    most = max(1, min(GROUPS, width // 2))
-    groups = next(n for n in range(most, 0, -1) if width % n == 0)
-    return nnx.GroupNorm(width, num_groups=groups, rngs=rngs)
-
-
 def as_input(arrays: Any, **_: Any) -> Any:
     """Casts arrays to the type of the first, the input; flax's layers would promote the input."""
     return [x if x is None else x.astype(arrays[0].dtype) for x in arrays]
@@ -45,9 +32,9 @@ NORMS: Mapping[str, MakeNorm] = {
     # Running statistics forget a tenth per step, the usual value.
     **{name: partial(make, momentum=0.9) for name, make in BATCH_NORMS.items()},
     # Statistics over all units of a sample, positions of an image included.
-    "ln": partial(nnx.GroupNorm, num_groups=1),
-    "gn": group_norm,
-    "rms": nnx.RMSNorm,
+    "ln": partial(GroupNorm, one_group=True),
+    "gn": GroupNorm,
+    "rms": rms_norm,
     "dyt": DynamicTanh,
     "derf": DynamicErf,
     "pn": PopulationNorm,

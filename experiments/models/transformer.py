@@ -7,6 +7,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Num
 
 from experiments.errors import UserError
+from experiments.models.group_norm import GroupNorm
 from experiments.models.norms import MakeNorm
 from experiments.models.sizes import NetworkSizes
 from experiments.models.style import Style
@@ -128,7 +129,7 @@ def norm_of(make: MakeNorm | None, width: int, rngs: nnx.Rngs) -> nnx.Module | N
     if make is None:
         return None
     norm = make(width, rngs=rngs)
-    return Tokenwise(norm) if isinstance(norm, nnx.GroupNorm) else norm
+    return Tokenwise(norm) if isinstance(norm, GroupNorm) else norm
 
 
 def normed(norm: nnx.Module | None, x: Tokens) -> Tokens:

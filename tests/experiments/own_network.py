@@ -15,16 +15,22 @@ class Block(nnx.Module):
 class Residual(nnx.Module):
     """Two residual branches; the classifier is not called head."""
 
+    WIDTH = 8
+
     def __init__(self, rngs, shape, classes):
-        self.stem = nnx.Linear(shape[-1], 8, rngs=rngs)
-        self.blocks = nnx.List([Block(8, rngs), Block(8, rngs)])
-        self.answer = nnx.Linear(8, classes, rngs=rngs)
+        self.stem = nnx.Linear(shape[-1], self.WIDTH, rngs=rngs)
+        self.blocks = nnx.List([Block(self.WIDTH, rngs), Block(self.WIDTH, rngs)])
+        self.answer = nnx.Linear(self.WIDTH, classes, rngs=rngs)
 
     def __call__(self, x):
         x = nnx.relu(self.stem(x))
         for block in self.blocks:
             x = block(x)
         return self.answer(x)
+
+
+class Wide(Residual):
+    WIDTH = 32
 
 
 def plain(rngs, shape, classes):

@@ -13,6 +13,7 @@ from experiments.cli import main
 from experiments.config import Config
 from experiments.methods.table import METHODS
 from experiments.models.from_file import group_norm_like
+from experiments.models.group_norm import EPSILON, GroupNorm
 from experiments.models.sources import content_of
 from experiments.runs.comparison import Comparison
 from experiments.training.trainer import Trainer, make_trainer
@@ -21,8 +22,8 @@ from tests.experiments.toy import rows_of, save_toy, toy_dataset
 FILE = Path(__file__).parent / "own_network.py"
 
 
-def trainer_of(method: str) -> Trainer:
-    config = Config(model=f"{FILE}:Residual", epochs=1, batch_size=16)
+def trainer_of(method: str, name: str = "Residual") -> Trainer:
+    config = Config(model=f"{FILE}:{name}", epochs=1, batch_size=16)
     return make_trainer(METHODS[method], config, toy_dataset())
 
 
@@ -35,10 +36,11 @@ def test_only_bn_keeps_the_batch_normalization(method: str, layers: int) -> None
 
 @pytest.mark.parametrize("method", ["gn", "ws+gn"])
 def test_gn_puts_group_normalization_in_the_place_of_batch_normalization(method: str) -> None:
-    layers = [layer for _, layer in nnx.iter_modules(trainer_of(method).context.model)]
+    model = trainer_of(method, "Wide").context.model
+    layers = [layer for _, layer in nnx.iter_modules(model)]
     assert not any(isinstance(layer, nnx.BatchNorm) for layer in layers)
-    found = [layer.num_groups for layer in layers if isinstance(layer, nnx.GroupNorm)]
-    assert found == [4, 4]  # of eight units, two in each
+    found = [layer.groups(positions=1) for layer in layers if isinstance(layer, GroupNorm)]
+    assert found == [2, 2]  # of 32 units, 16 in each
 
 
 def test_a_group_norm_starts_with_the_scale_of_the_batch_norm() -> None:
@@ -46,12 +48,12 @@ def test_a_group_norm_starts_with_the_scale_of_the_batch_norm() -> None:
     zeros = nnx.initializers.zeros
     layer = nnx.BatchNorm(8, scale_init=zeros, rngs=nnx.Rngs(0))
     norm = group_norm_like(layer, nnx.Rngs(0))
-    np.testing.assert_array_equal(norm(jnp.arange(16.0).reshape(2, 8)), 0)
-    x = np.random.default_rng(0).normal(size=(3, 5, 8))
+    np.testing.assert_array_equal(norm(jnp.arange(32.0).reshape(2, 2, 8)), 0)
+    x = np.random.default_rng(0).normal(size=(3, 8, 8))
     norm = group_norm_like(nnx.BatchNorm(8, rngs=nnx.Rngs(0)), nnx.Rngs(0))
-    parts = x.reshape(3, 5, 4, 2)
+    parts = x.reshape(3, 8, 4, 2)
     centred = parts - parts.mean((1, 3), keepdims=True)
-    expected = centred / np.sqrt((centred**2).mean((1, 3), keepdims=True) + norm.epsilon)
+    expected = centred / np.sqrt((centred**2).mean((1, 3), keepdims=True) + EPSILON)
     got = norm(jnp.asarray(x, jnp.float32))
     np.testing.assert_allclose(got, expected.reshape(x.shape), rtol=1e-4, atol=1e-5)
 
