@@ -37,7 +37,7 @@ from experiments.runs.outputs import check_outputs
 from experiments.runs.processes import writes
 from experiments.runs.spec import FREE, own_settings, shown
 from experiments.runs.store import FILE, Store
-from experiments.training.run import Run
+from experiments.training.run import AT_CHANCE, NOTHING_FOUND, Run
 
 DIVERGED = (
     "A smaller --learning-rate may help; in code of your own also jaxnorm.clip_by_layer_norm, "
@@ -175,7 +175,8 @@ def _report(
     ]
     note = "\n".join([*notes, *kept_note(kept, runs)])
     origin = provenance(command) + other_settings(config, command, runs)
-    parts = filter(None, (markdown(table), concluded, note, origin))
+    failed = "\n".join(f"- {line}" for line in failure_lines(runs))
+    parts = filter(None, (markdown(table), failed, concluded, note, origin))
     write_whole(out / "table.md", "\n\n".join(parts))
     show_table(table)
     print(*failure_lines(runs), *[f"\n{concluded}"] * bool(concluded), sep="\n")
@@ -226,8 +227,9 @@ def kept_note(kept: int, runs: Sequence[Run]) -> list[str]:
 
 
 def failure_lines(runs: Sequence[Run]) -> list[str]:
-    """Returns a line per run that did not train, and advice."""
+    """Returns a line per run that did not train, with what was found, and advice."""
     lines = [f"{run.method}, seed {run.seed}: {run.outcome}." for run in runs if run.outcome]
-    if any(run.outcome and not run.diverged for run in runs):
+    # A run of an earlier version was not looked at.
+    if any(run.outcome in (AT_CHANCE, f"{AT_CHANCE}, {NOTHING_FOUND}") for run in runs):
         lines.append(UNTRAINED)
     return [*lines, DIVERGED] if any(run.diverged for run in runs) else lines

@@ -20,6 +20,7 @@ from experiments.runs.comparison import execute
 from experiments.runs.jobs import Make, Training
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
+from experiments.training.chance import explained
 from experiments.training.fit import fit
 from experiments.training.history import Checkpointer
 from experiments.training.run import Run
@@ -42,7 +43,7 @@ def training(protocol: Protocol, data_dir: Path | None) -> Training:
         sizes = setting.train_rows, setting.test_rows, setting.held_out, setting.side
         data = dataset(spec.data[0], spec.seed, *sizes)
         trainer = trainers.of(method_of(spec.method, setting), config_of(setting, data_dir), data)
-        run = fit(trainer, data, spec.seed, checkpointer=keeper)
+        run = explained(fit(trainer, data, spec.seed, checkpointer=keeper), trainer, data)
         scores = scores_of(trainer, run.trained, data, setting.scores)
         return run._replace(state=None, scores=scores, changes=spec.changes)
 

@@ -81,7 +81,7 @@ def comparison(
     """
     statement, measure = statement_of(ordering, column), ordering.measure
     if lost := [run for run in (*better, *worse) if run.outcome]:
-        names = ", ".join(dict.fromkeys(f"{run.method} {run.outcome}" for run in lost))
+        names = ", ".join(dict.fromkeys(f"{run.method} {run.failure}" for run in lost))
         return Finding(statement, names, "better", reason=NOT_TRAINED)
     sides = (np.array([measured(run, measure) for run in runs]) for runs in (better, worse))
     differences = gains(measure, *sides)

@@ -34,6 +34,7 @@ from experiments.runs.spec import (
 )
 from experiments.runs.store import Store
 from experiments.runs.tensorboard import EventFiles
+from experiments.training.chance import explained
 from experiments.training.devices import make_placement
 from experiments.training.fit import fit, start
 from experiments.training.history import Checkpointer, NoCheckpoints
@@ -402,7 +403,7 @@ def _fit_or_diverge(
     keeper: Checkpointer,
 ) -> Run:
     try:
-        return fit(trainer, dataset, seed, report, keeper)
+        return explained(fit(trainer, dataset, seed, report, keeper), trainer, dataset)
     except Diverged as error:
         lost = Epoch(len(error.curve) + 1, *[math.nan] * (len(Epoch._fields) - 1))
         for _ in range(trainer.config.epochs - len(error.curve)):

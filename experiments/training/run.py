@@ -9,8 +9,11 @@ from jaxtyping import Integer
 
 #: The beginning of the outcome of a run that met a number that is not finite.
 DIVERGED = "diverged"
-#: The outcome of a run whose loss and accuracy are no better than a constant guess's.
+#: The beginning of the outcome of a run whose loss and accuracy are no better than a constant
+#: guess's.
 AT_CHANCE = "at chance"
+#: The end of the outcome of a run at chance in which a look found no reason.
+NOTHING_FOUND = "and a look at it found no reason"
 
 Record = TypeVar("Record")
 
@@ -90,6 +93,11 @@ class Run(NamedTuple):
         """The final state of a run that has just ended; a stored run has none."""
         assert self.state is not None, "a kept run has no state: train it again"
         return self.state
+
+    @property
+    def failure(self) -> str:
+        """The kind of the failure, without what was found; empty for a run that trained."""
+        return self.outcome.partition(",")[0]
 
     @property
     def diverged(self) -> bool:

@@ -47,7 +47,10 @@ def run_of(method: str, seed: int = 0, accuracy: float = 0.5, loss: float = 1.0)
 def toy_trainer(name: str, base: str = "sgd", constrain_head: bool = False) -> Trainer:
     """Makes the trainer of a method on the toy dataset; all tests share what it compiles."""
     rate = 0.02 if base == "adam" else 0.05
-    config = SETTINGS.changed(optimizer=base, learning_rate=rate, constrain_head=constrain_head)
+    # A group of group normalization has sixteen units.
+    width = 16 if "gn" in name.split("+") else SETTINGS.width
+    options = {"optimizer": base, "learning_rate": rate, "width": width}
+    config = SETTINGS.changed(**options, constrain_head=constrain_head)
     return make_trainer(METHODS[name], config, toy_dataset())
 
 
