@@ -27,7 +27,7 @@ NOISES = {f"call + noise {stddev}": stddev for stddev in (0.1, 0.3)}
 
 METHODS = ("bn", "bn quiet", "gn", "agc", "mimicnorm", *PARTS, *NOISES)
 
-#: The largest update of a unit relative to its weights, in adaptive gradient clipping.
+#: The largest gradient of a unit relative to its weights, in adaptive gradient clipping.
 AGC = 0.1
 
 
@@ -111,12 +111,21 @@ def _standardized(built: Built, entry: Entry, x: jax.Array) -> Prepared:
 
 
 def _clipped(built: Built, entry: Entry, x: jax.Array) -> Prepared:
-    """Adaptive gradient clipping in the place of clipping per layer, and a fitted start."""
+    """Adaptive gradient clipping of kernels in the place of clipping per layer.
+
+    The classifier's kernel is not clipped. The start is fitted, with quiet branches.
+    """
     layout = jn.exclude(entry.head, layout=jn.traced_layout(built.logits, built.params, x[:1]))
+    factors = jn.residual_factors(built.logits, built.params, x[:2])
+
+    def is_clipped(params: Any) -> Any:
+        return jax.tree.map(lambda leaf, axes: axes is not None, params, layout(params))
+
+    clipping = optax.masked(optax.adaptive_grad_clip(AGC), is_clipped)
 
     def start(seed: Any, tx: optax.GradientTransformation) -> tuple[Any, Any]:
         params = jn.variance_preserving_init(built.logits, built.draw(seed), x, layout=layout)
-        return params, optax.chain(optax.adaptive_grad_clip(AGC), tx)
+        return jn.scale_branches(params, factors), optax.chain(clipping, tx)
 
     return Prepared(built, start, clips_layers=False)
 

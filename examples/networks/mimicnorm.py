@@ -2,8 +2,9 @@
 
 Kernels of a fan-in above 50 are centered at the start and after each step. Units start with He's
 variance, 2 / n, and with 2.8 / n in networks without residual branches; depthwise kernels 1.7 times
-smaller. Each residual branch has one learned factor, which starts at 1.2^d / branches, d = 2, or 3
-in bottleneck blocks. The logits go through a batch normalization without a scale.
+smaller. The l-th residual branch has one learned factor, which starts at 1.2^d / l, d = 2, or 3 in
+bottleneck blocks, as in the authors' code (the paper has 1 / sqrt(l)). The logits go through a
+batch normalization without a scale.
 """
 
 import math
@@ -48,8 +49,7 @@ def mimicnorm(built: Built, x: jax.Array, free: str, depth: int) -> Fitted:
         jn.exclude(free, layout=layout)(built.params), is_leaf=lambda leaf: isinstance(leaf, tuple)
     )
     factors = _by_path(jn.residual_factors(built.logits, built.params, x[:1]))
-    ends = [path for path, factor in factors.items() if factor < 1]
-    start = 1.2**depth / max(1, len(ends))
+    ends = _in_order([path for path, factor in factors.items() if factor < 1], built, x[:1], layout)
 
     def drawn(seed: Any) -> Any:
         params = built.draw(seed)
@@ -58,7 +58,7 @@ def mimicnorm(built: Built, x: jax.Array, free: str, depth: int) -> Fitted:
         params = jax.tree_util.tree_map_with_path(he, params)
         return {
             "net": _centered(params, hidden),
-            "factors": {str(index): jnp.float32(start) for index in range(len(ends))},
+            "factors": {str(i): jnp.float32(1.2**depth / (i + 1)) for i in range(len(ends))},
         }
 
     def wrapped(apply: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,6 +76,18 @@ def mimicnorm(built: Built, x: jax.Array, free: str, depth: int) -> Fitted:
 
     projection = optax.GradientTransformation(lambda params: optax.EmptyState(), project)
     return Fitted(fitted, lambda optimizer: optax.chain(optimizer, projection))
+
+
+def _in_order(ends: list[Path], built: Built, x: jax.Array, layout: jn.Layout) -> list[Path]:
+    """Returns the paths in the order of execution."""
+    order: list[str] = []
+
+    def run(params: Any) -> None:
+        order.extend(jn.collect_preactivations(built.logits, params, x, layout=layout)[1])
+
+    jax.eval_shape(run, built.params)
+    name = lambda path: jax.tree_util.keystr(path, simple=True, separator="/")  # noqa: E731
+    return sorted(ends, key=lambda path: order.index(name(path)))
 
 
 def _by_path(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> dict[Path, Any]:

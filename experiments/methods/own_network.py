@@ -32,8 +32,8 @@ def of_own_network(method: Method, config: Config) -> Method:
 
     ``bn`` is the network as it is, ``gn`` the one with group normalization in the place of batch
     normalization, ``none`` the one from which batch normalization is deleted. All
-    other methods act on that one's weights, and start its residual branches quietly; the call of
-    ``normalizer-free`` does so itself.
+    other methods act on that one's weights, and start its residual branches quietly;
+    ``normalizer-free`` and ``agc`` do so themselves.
 
     Raises:
         UserError: for a method that changes the layers or the activations of a network.
@@ -46,6 +46,8 @@ def of_own_network(method: Method, config: Config) -> Method:
             f"yours has no place for; with {config.model} take none, bn, gn, or methods on "
             "weights, such as normalizer-free, cwo-centre-sphere, cwo, lcw and wn."
         )
-    if style.norm or not method.parts or method.get(NormalizerFree) is not None:
+    if style.norm or not method.parts:
+        return method
+    if method.get(NormalizerFree) is not None or method.get(QuietBranches) is not None:
         return method
     return replace(method, parts=(*method.parts, QuietBranches()))

@@ -14,6 +14,7 @@ from experiments.methods.constrained import (
 from experiments.methods.method import Method
 from experiments.methods.normalizer_free import NormalizerFree
 from experiments.methods.normalizers import Dropout, Normalized
+from experiments.methods.own_network import QuietBranches
 from experiments.methods.population import GammaDecay, PopulationNorm
 from experiments.methods.propagation import Propagated, StandardizedRectifier
 from experiments.methods.reparametrized import Initialized, Reparametrized, SpectralNorm
@@ -162,7 +163,11 @@ _ALL = (
     Method("adamp", "AdamP (with sgd: SGDP): tangent updates", (TangentUpdates(),)),
     Method("dyt", "Dynamic Tanh in the place of a normalizer", (Normalized("dyt"),)),
     Method("derf", "Derf in the place of a normalizer", (Normalized("derf"),)),
-    Method("agc", "adaptive gradient clipping at 0.01", (AdaptivelyClipped(),)),
+    Method(
+        "agc",
+        "fitted start, quiet branches, adaptive gradient clipping at 0.01",
+        (AdaptivelyClipped(), _VARIANCE, QuietBranches()),
+    ),
     # The same but for a first layer that sees the sum of the features, too.
     Method(
         "cwo-first-free",

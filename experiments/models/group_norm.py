@@ -13,8 +13,8 @@ GROUPS = 16
 
 #: The fewest values of a group, units times positions. A variance of n values has a relative error
 #: of sqrt(2 / (n - 1)), 37 % for 16, and normalization takes 2 of their n degrees of freedom: of
-#: two values the signs are left. Sixteen channels per group, one of Wu and He's two defaults, hold
-#: as many at a single position.
+#: two values the signs are left. Sixteen channels per group, the best number in Wu and He's Table
+#: 3, hold as many at a single position.
 GROUP_VALUES = 16
 
 #: The fewest values of layer normalization, which has no groups to choose: half of the degrees of
