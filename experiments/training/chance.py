@@ -78,13 +78,13 @@ def _is_constant(logits: Array) -> bool:
 
 def of_layers(view: View, trainer: Trainer) -> list[str]:
     """Finds a layer of constant output, dormant units, and what is off with the depth."""
-    arguments = view.apply, view.weights, view.X
-    options = {"loss": view.loss, "layout": trainer.context.kernels}
+    network, layout = (view.apply, view.weights, view.X), trainer.context.kernels
     try:
-        signal = {name: float(value) for name, value in propagation(*arguments, **options).items()}
-        findings = propagation_findings(*arguments, **options)
+        measured = propagation(*network, loss=view.loss, layout=layout)
+        findings = propagation_findings(*network, loss=view.loss, layout=layout)
     except ValueError:  # Kernels in a loop, for example.
         return []
+    signal = {name: float(value) for name, value in measured.items()}
     deep = [str(each) for each in findings if each.kind in DEEP]
     return [*_constant_layer(signal), *_dormant_layer(signal), *deep]
 
