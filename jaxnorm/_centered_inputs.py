@@ -15,17 +15,16 @@ from jaxnorm._decoupled_scales import DecoupledScalesState, covectors, renewed_s
 from jaxnorm._input_means import (
     ByPath,
     Pairs,
-    as_wide,
     averaged,
     measured,
     pairs_in,
     plain_program,
-    traced_wide,
+    program_of_pairs,
 )
 from jaxnorm._layout import Layout
 from jaxnorm._numerics import wide_dtype
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
-from jaxnorm._trace.interpret import Apply, compiled
+from jaxnorm._trace.interpret import Apply, compiled, trace
 
 Values = Float[Array, "..."]
 
@@ -120,7 +119,7 @@ def centered_inputs(
         )
 
     def means_of(params: PyTree, *inputs: Any) -> ByPath:
-        return measured(traced_wide(apply, params, inputs, pairs, free), pairs)
+        return measured(trace(apply, params, inputs, pairs, free), pairs)
 
     first = compiled(means_of, params, inputs)
     inner = optax.with_extra_args_support(optimizer)
@@ -185,10 +184,9 @@ def refresh_input_means(
         TypeError: for an ``apply`` that is no function, a decay that is no number, and one string
             in the place of several expressions.
 
-    The model is traced once for means and slopes, and once more if kernels are narrower than
-    float32, in which they are measured. Under jit the means are those of the whole minibatch,
-    however it is sharded; under pmap and shard_map they are those of the device's own rows, unless
-    ``axis_name`` averages them.
+    The model is traced once for means and slopes, which are measured in float32 or wider. Under jit
+    the means are those of the whole minibatch, however it is sharded; under pmap and shard_map they
+    are those of the device's own rows, unless ``axis_name`` averages them.
 
     Example:
         >>> params = {"kernel": jnp.ones((2, 1)), "bias": jnp.zeros(1)}
@@ -212,7 +210,7 @@ def refresh_input_means(
         )
     program = plain_program(apply, params, inputs, None, free)
     pairs = _kept(pairs_in(program, params), states)
-    program = as_wide(program, apply, params, inputs, pairs, free)
+    program = program_of_pairs(program, apply, params, inputs, pairs, free)
     values = measured(program, pairs, axis_name)
 
     def refreshed(x: Any) -> Any:

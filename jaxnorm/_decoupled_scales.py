@@ -17,7 +17,6 @@ from jaxnorm._input_means import (
     plain_program,
     positions,
     product_gradients,
-    traced_wide,
 )
 from jaxnorm._layout import Layout
 from jaxnorm._node import Axes
@@ -25,7 +24,7 @@ from jaxnorm._numerics import nonzero, promote, wide_dtype
 from jaxnorm._paths import Path, is_absent, map_entries, named_entries
 from jaxnorm._phases import unit_sum
 from jaxnorm._sphere import squared_norm
-from jaxnorm._trace.interpret import Apply, Program, compiled
+from jaxnorm._trace.interpret import Apply, Program, compiled, trace
 from jaxnorm._trace.replay import Layer
 
 Values = Float[Array, "..."]
@@ -89,7 +88,7 @@ def decoupled_scales(
     pairs = pairs_in(plain_program(apply, params, inputs, layout, free), params)
 
     def slopes(params: PyTree, *inputs: Any) -> ByPath:
-        return measured_slopes(traced_wide(apply, params, inputs, pairs, free), pairs)
+        return measured_slopes(trace(apply, params, inputs, pairs, free), pairs)
 
     first = compiled(slopes, params, inputs)
     sizes = {

@@ -13,7 +13,7 @@ from jaxnorm._numerics import promote, wide_dtype
 from jaxnorm._paths import Path, is_absent, map_entries, named_entries
 from jaxnorm._trace.interpret import Apply, Program, interpreted, trace
 from jaxnorm._trace.kernels import BiasedKernel, biased_kernels
-from jaxnorm._trace.primitives import product_axes
+from jaxnorm._trace.primitives import PRODUCTS, product_axes
 from jaxnorm._trace.queries import plain_shapes
 from jaxnorm._trace.replay import Collected, Layer, Turns
 
@@ -80,7 +80,8 @@ def input_means(
     """
     program = plain_program(apply, params, inputs, layout, free)
     pairs = pairs_in(program, params)
-    values = measured(as_wide(program, apply, params, inputs, pairs, free), pairs, axis_name)
+    program = program_of_pairs(program, apply, params, inputs, pairs, free)
+    values = measured(program, pairs, axis_name)
     return map_entries(lambda path, _: values.get(path, optax.MaskedNode()), params)
 
 
@@ -104,14 +105,7 @@ def pairs_in(program: Program, params: PyTree) -> Pairs:
     return {path: pair for path, pair in pairs.items() if {path, pair.bias} <= plain}
 
 
-def traced_wide(
-    apply: Apply, params: PyTree, inputs: tuple[Any, ...], pairs: Pairs, free: Sequence[str]
-) -> Program:
-    """Traces a function with these kernels in float32 or wider."""
-    return trace(apply, _widened(params, pairs), inputs, pairs, free)
-
-
-def as_wide(
+def program_of_pairs(
     program: Program,
     apply: Apply,
     params: PyTree,
@@ -119,19 +113,13 @@ def as_wide(
     pairs: Pairs,
     free: Sequence[str],
 ) -> Program:
-    """Returns the `plain_program` of these arguments as `traced_wide` traces it.
+    """Returns the `plain_program` of these arguments with these kernels alone.
 
-    The function is traced again only if that changes a type, or if some kernels are nodes.
+    The function is traced again only if some kernels are nodes.
     """
-    before, wide = program.parameters(), dict(named_entries(_widened(params, pairs)))
-    is_plain = plain_shapes(params) is params
-    if is_plain and all(jax.typeof(wide[path]) == jax.typeof(before[path]) for path in pairs):
+    if plain_shapes(params) is params:
         return interpreted(program, pairs, free)
-    return traced_wide(apply, params, inputs, pairs, free)
-
-
-def _widened(params: PyTree, pairs: Pairs) -> PyTree:
-    return map_entries(lambda path, x: promote(x) if path in pairs else x, params)
+    return trace(apply, params, inputs, pairs, free)
 
 
 def measured(program: Program, pairs: Pairs, axis_name: Hashable | None = None) -> ByPath:
@@ -150,7 +138,8 @@ def product_gradients(program: Program, pairs: Pairs, statistic: Statistic) -> B
     """Returns the gradient of a statistic of each kernel's products by the kernel, by path.
 
     The gradient of the sum of all statistics by the kernels, with every product cut off from the
-    products after it, has each kernel's own derivative.
+    products after it, has each kernel's own derivative. Statistics see the products in float32 or
+    wider, whatever the types that the program computes with.
     """
     parameters = program.parameters()
 
@@ -163,7 +152,7 @@ def product_gradients(program: Program, pairs: Pairs, statistic: Statistic) -> B
     ) -> tuple[Any, Collected]:
         if layer.product.biased or layer.path not in pairs:
             return result, collected
-        value = statistic(layer, operands, result)
+        value = statistic(layer, operands, _wide_product(layer, operands, result))
         total = collected.get(layer.path, jnp.zeros((), value.dtype)) + value
         return jax.lax.stop_gradient(result), collected | {layer.path: total}
 
@@ -186,17 +175,37 @@ def averaged(old: PyTree, values: ByPath, decay: float | Float[Array, ""]) -> Py
     return map_entries(average, old)
 
 
+def _wide_product(layer: Layer, operands: list[Any], result: Values) -> Values:
+    """Returns a product in float32 or wider; the result itself if it is, or if a call makes it."""
+    is_wide = result.dtype == wide_dtype(result.dtype)
+    if is_wide or layer.equation.primitive.name not in PRODUCTS:
+        return result
+    return _bound(layer.equation, _widened(operands))
+
+
 def _first_unit(layer: Layer, operands: list[Any]) -> Values:
     """Returns the product with the first unit alone, in float32 or wider."""
     equation, side = layer.equation, layer.product.use.side
     _, _, places = product_axes(equation, side)
-    wide = [x.astype(wide_dtype(x.dtype)) for x in operands]
+    wide = _widened(operands)
     one = tuple(slice(1) if axis in places else slice(None) for axis in range(wide[side].ndim))
     wide[side] = wide[side][one]
+    return _bound(equation, wide)
+
+
+def _widened(operands: list[Any]) -> list[Any]:
+    """Returns the operands of a product with both factors in one type, float32 or wider."""
+    left, right, *sizes = operands
+    wide = wide_dtype(left.dtype, right.dtype)
+    return [left.astype(wide), right.astype(wide), *sizes]
+
+
+def _bound(equation: Any, operands: list[Any]) -> Values:
+    """Returns the result of an equation of a product, in the type of other operands."""
     options = equation.params | {"preferred_element_type": None}
     if "out_sharding" in options:
         options["out_sharding"] = None
-    return equation.primitive.bind(*wide, **options)  # type: ignore[no-any-return]
+    return equation.primitive.bind(*operands, **options)  # type: ignore[no-any-return]
 
 
 def _of_kernel(gradient: Values, pair: BiasedKernel) -> Values:

@@ -70,7 +70,7 @@ class Program(NamedTuple):
         return dict(zip(self.paths, self.arguments, strict=False))
 
     def with_parameters(self, values: dict[Path, Any]) -> "Program":
-        """Returns the program at other values, of equal types, of some parameters."""
+        """Returns the program at other values, of equal or wider types, of some parameters."""
         parameters = (self.parameters() | values).values()
         return self._replace(arguments=[*parameters, *self.arguments[len(self.paths) :]])
 

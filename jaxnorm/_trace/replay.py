@@ -1,6 +1,7 @@
 """Evaluation of a traced program with other values at its products.
 
-`jax.checkpoint` and calls with a derivative of their own stay around their equations.
+`jax.checkpoint` and calls with a derivative of their own stay around their equations. Parameters
+may be wider than the program's: their views are as wide, and everything else has its own type.
 """
 
 import functools
@@ -14,6 +15,7 @@ from jaxtyping import Array, UInt
 
 from jaxnorm._paths import Path
 from jaxnorm._trace.values import Product
+from jaxnorm._trace.views import VIEWS
 
 #: Place of an equation: its index in the jaxpr, after those of the calls and scans around it.
 Place = tuple[int, ...]
@@ -84,7 +86,7 @@ class Replay(NamedTuple):
         self, equation: Any, operands: list[Any], collected: Collected, turns: Turns, place: Place
     ) -> tuple[list[Any], Collected]:
         if place not in self.bodies:
-            return _evaluate(equation, operands), collected
+            return _evaluate(equation, _in_own_types(equation, operands)), collected
         if equation.primitive.name == "scan":
             return self._scan(equation, operands, collected, turns, place)
 
@@ -125,6 +127,18 @@ def _evaluate(equation: Any, operands: list[Any]) -> list[Any]:
     inputs = {atom: x for atom, x in pairs if not isinstance(atom, Literal)}
     program = _empty().replace(invars=list(inputs), outvars=list(equation.outvars), eqns=[equation])
     return list(jaxpr_as_fun(ClosedJaxpr(program, []))(*inputs.values()))
+
+
+def _in_own_types(equation: Any, operands: list[Any]) -> list[Any]:
+    """Returns operands in the types that the program computes with; a view keeps wider ones."""
+    if equation.primitive.name in VIEWS:
+        return operands
+
+    def cast(atom: Any, x: Any) -> Any:
+        keeps = isinstance(atom, Literal) or x.dtype == atom.aval.dtype
+        return x if keeps else x.astype(atom.aval.dtype)
+
+    return [cast(atom, x) for atom, x in zip(equation.invars, operands, strict=True)]
 
 
 @functools.cache
