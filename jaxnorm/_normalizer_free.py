@@ -20,6 +20,7 @@ from jaxnorm._numerics import nonzero, promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._roles import Roles, roles_of
 from jaxnorm._sphere_projection import centered_gradient
+from jaxnorm._trace.batch_statistics import warn_of_stored_statistics
 from jaxnorm._trace.gates import gate_values, gates
 from jaxnorm._trace.interpret import Apply, compiled, trace
 from jaxnorm._zero_sums import center_kernels, zero_sum_projection
@@ -66,10 +67,8 @@ def normalizer_free(
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters,
             without batch normalization and with biases in its layers; for NNX ``lambda params, x:
             functional.apply(params, state, x, train=False)[0]`` of a model that
-            `replace_batch_norm` returned. A layer of batch normalization that evaluates with stored
-            statistics is a constant scale and shift in the program, so nothing warns of it: build
-            the model without. Without dropout and stochastic depth, which belong into the loss
-            alone.
+            `replace_batch_norm` returned. Without dropout and stochastic depth, which belong into
+            the loss alone.
         params: its random parameters, plain.
         optimizer: any optax transformation, clipping, momentum and weight decay included.
         *inputs: a minibatch of some hundred rows, and the remaining arguments of ``apply``.
@@ -102,7 +101,10 @@ def normalizer_free(
             in the place of several expressions.
 
     Warns:
-        UserWarning: if no hidden layer has a bias, which batch normalization brought along.
+        UserWarning: if no hidden layer has a bias, which batch normalization brought along; and if
+            the model still has batch normalization, by the batch (as `traced_layout`) or, in
+            evaluation, by stored statistics, whose roots divide what a kernel makes. Statistics
+            that are the model's inputs, or parameters, are not recognized.
 
     Call it once, before parameters are replicated or sharded. Under jit, pmap and shard_map the
     optimizer does the same on every device, with no collective.
@@ -134,6 +136,8 @@ def normalizer_free(
             "are hidden layers of a larger network."
         )
     _warn_of_no_biases(roles)
+    if zero_sums or fitted or quiet:
+        warn_of_stored_statistics(roles.normalized)
     constrained = _layout_of(roles, roles.zero_sums if zero_sums else set())
     some = zero_sums and bool(roles.zero_sums)
     raw = center_kernels(params, layout=constrained) if some else params

@@ -12,6 +12,7 @@ from jaxnorm._describe import aligned
 from jaxnorm._layout import kernels_by_path
 from jaxnorm._node import Axes
 from jaxnorm._paths import Path, listed, named_entries
+from jaxnorm._trace.batch_statistics import kernels_before_stored_statistics
 from jaxnorm._trace.gates import gates, kernels_of_gates
 from jaxnorm._trace.interpret import Apply, trace
 from jaxnorm._trace.kernels import biased_kernels, measurable_kernels
@@ -31,6 +32,7 @@ class Roles(NamedTuple):
         inside_gates: the kernels of gates with fewer entries than what they multiply: neither
             constrained nor fitted.
         gated: the kernels at the ends of residual branches that a gate multiplies.
+        normalized: the fitted kernels whose units stored statistics normalize.
         biases: the bias of its own of each kernel that has one: its inputs are centered in the
             gradient.
     """
@@ -41,6 +43,7 @@ class Roles(NamedTuple):
     fitted: set[Path]
     inside_gates: set[Path]
     gated: set[Path]
+    normalized: set[Path]
     biases: dict[Path, Path]
 
 
@@ -128,6 +131,7 @@ def roles_of(
         fitted=fitted,
         inside_gates=inside & hidden,
         gated=gates(program).keys() & fitted,
+        normalized=kernels_before_stored_statistics(program) & fitted,
         biases=pairs,
     )
 

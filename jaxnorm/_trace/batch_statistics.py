@@ -1,7 +1,7 @@
-"""Batch normalization in a program: statistics over rows that normalize what they are taken of."""
+"""Batch normalization in a program, by statistics over the rows or by stored ones."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from jaxtyping import PyTree
@@ -10,11 +10,15 @@ from jaxnorm._checks import warn
 from jaxnorm._paths import Path, listed
 from jaxnorm._trace.graph import Graph
 from jaxnorm._trace.interpret import Apply, Program, interpreted, trace
+from jaxnorm._trace.primitives import ROOTS
 from jaxnorm._trace.samples import count_rows, doubled_program
 
+#: The way out of batch normalization, after what it does to some kernels.
+_ADVICE = (
+    "Take it out first: of a Flax NNX model by jaxnorm.nnx.replace_batch_norm(model, x), of any "
+    "other by building the network without it, with a bias in each layer in its place."
+)
 _SUMS = ("reduce_sum", "psum")
-#: Functions by which a variance becomes a factor.
-_ROOTS = ("rsqrt", "sqrt", "pow")
 
 
 def warn_of_batch_normalization(
@@ -29,10 +33,35 @@ def warn_of_batch_normalization(
     if kernels := normalized_over_samples(with_nodes, traced, inputs):
         warn(
             "the model still has batch normalization: it subtracts a mean over the rows, or "
-            f"divides by their deviation, after the kernels {listed(kernels)}. Take it out first: "
-            "of a Flax NNX model by jaxnorm.nnx.replace_batch_norm(model, x), of any other by "
-            "building the network without it, with a bias in each layer in its place."
+            f"divides by their deviation, after the kernels {listed(kernels)}. {_ADVICE}"
         )
+
+
+def warn_of_stored_statistics(kernels: Iterable[Path]) -> None:
+    """Warns, with the ways out, of kernels whose units stored statistics normalize."""
+    if paths := sorted(kernels):
+        warn(
+            "the model still has batch normalization, in evaluation: the roots of stored variances "
+            f"divide what the kernels {listed(paths)} make. The start that these kernels get here "
+            f"has other means and variances, and a training does not change the stored. {_ADVICE} "
+            "(A trained network keeps its statistics by jaxnorm.nnx.fold_batch_norm.) To keep such "
+            "layers as they are, keep the weights too: zero_sums=False, fitted=False, quiet=False."
+        )
+
+
+def kernels_before_stored_statistics(program: Program) -> set[Path]:
+    """Returns the kernels whose units are divided by roots of an array that the program has stored.
+
+    ``program`` was traced with ``nodes=True``.
+    """
+    graph = Graph(program.facts.nodes or [])
+    factors = [
+        i
+        for i in graph.ancestors(*program.result_nodes())
+        if graph.nodes[i].primitive in ("mul", "div") and graph.nodes[i].constant.stored == 2
+    ]
+    products = {i for factor in factors for i in graph.last_products(factor)}
+    return {path for i in products for path in graph.nodes[i].constant.sources}
 
 
 def normalized_over_samples(
@@ -94,6 +123,6 @@ def _is_normal(graph: Graph, index: int, statistic: int, other: int) -> bool:
     if statistic not in graph.ancestors_in_layer(other):
         return False
     between = graph.between({statistic}, other)
-    is_root = any(graph.nodes[i].primitive in _ROOTS for i in between)
+    is_root = any(graph.nodes[i].primitive in ROOTS for i in between)
     primitive = graph.nodes[index].primitive
     return primitive == "sub" or (primitive in ("mul", "div") and is_root)

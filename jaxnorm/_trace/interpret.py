@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from jaxtyping import PyTree
 
@@ -205,7 +206,9 @@ class _Interpreter:
         return read(jaxpr.outvars)
 
     def _constant(self, array: Any, value: Value = CONSTANT) -> Value:
-        return value if self.facts.nodes is None else value._replace(number=known_number(array))
+        if self.facts.nodes is None:
+            return value
+        return value._replace(number=known_number(array), stored=int(np.size(array) > 1))
 
     def _equation(self, equation: Any, values: list[Value], place: Place) -> list[Value]:
         primitive, name = equation.primitive.name, str(equation.params.get("name", ""))

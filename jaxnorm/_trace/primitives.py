@@ -9,6 +9,8 @@ PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
 SUMS = ("add", "add_any")
 AFFINE = (*SUMS, "sub", "mul", "div", "neg")
 STACKS = ("stack", "concatenate")
+#: Functions by which a variance becomes a factor.
+ROOTS = ("rsqrt", "sqrt", "pow")
 #: Primitives that take a part of an array.
 PARTS = (*SLICES, "gather")
 #: Primitives that are linear in their first operand, unless they cast it to integers or pad it with

@@ -16,6 +16,7 @@ from jaxnorm._trace.primitives import (
     LINEAR,
     PARTS,
     PRODUCTS,
+    ROOTS,
     STACKS,
     SUMS,
     phase_steps,
@@ -51,6 +52,8 @@ def transfer(facts: Facts, equation: Any, values: list[Value]) -> list[Value]:
     results = rule(facts, equation, values)
     if facts.nodes is None or len(results) != 1 or any(value.of_inputs for value in values):
         return results
+    stored = _stored(equation, values)
+    results = [result._replace(stored=stored) for result in results]
     if not jnp.issubdtype(equation.outvars[0].aval.dtype, np.floating):  # a cast rounds
         return [result._replace(factors=frozenset(), number=None) for result in results]
     factors, number = _factors(equation, values), _number(equation, values)
@@ -96,6 +99,13 @@ def _factors(equation: Any, values: list[Value]) -> frozenset[Path]:
         factors = [value.factors for value in terms if value.number != 0]
         return frozenset.intersection(*factors) if factors else frozenset()
     return frozenset()
+
+
+def _stored(equation: Any, values: list[Value]) -> int:
+    """Returns 2 for roots of stored arrays and what is computed from them, 1 for other such."""
+    stored = max((value.stored for value in values), default=0)
+    is_root = equation.primitive.name in ROOTS and values[0].is_constant
+    return 2 if stored and is_root else stored
 
 
 # Views.

@@ -166,6 +166,8 @@ class Value(NamedTuple):
         stopped: True if no gradient reaches the parameters through it.
         factors: those of its sources of which it is a multiple.
         number: the number that all its entries are, if it is known.
+        stored: 1 if it is computed from arrays that the program has stored, and from no inputs; 2
+            if from roots of them, as of variances.
         node: its index among the nodes of the program, if it depends on the inputs.
         variable: a bit of its own, if it depends on the inputs; views of one have the same.
         ancestors: the bits of the variables that it depends on, its own included.
@@ -183,6 +185,7 @@ class Value(NamedTuple):
     stopped: bool = False
     factors: frozenset[Path] = frozenset()
     number: float | None = None
+    stored: int = 0
     node: int | None = None
     variable: int = 0
     ancestors: int = 0
