@@ -3,13 +3,21 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from jaxnorm._paths import Path
 from jaxnorm._trace.primitives import PRODUCTS, STACKS, joined_axes, product_axes
 from jaxnorm._trace.values import CONSTANT, Node, Product, Use, Value, sources
+
+
+class Mark(NamedTuple):
+    """Marked value: the name of the mark, the product and the node that the value is, if any."""
+
+    name: str
+    product: Product | None
+    node: int | None
 
 
 @dataclass
@@ -29,7 +37,7 @@ class Facts:
         met: parameters that meet the inputs in something else than a product.
         biases: parameters that are added to a product, one entry per sum.
         read: parameters that anything else is made of.
-        marks: the product that is marked, if the value is one, with each mark's name.
+        marks: the marked values, in execution order.
         bits: a bit for each variable that depends on the inputs.
     """
 
@@ -45,7 +53,7 @@ class Facts:
     met: set[Path] = field(default_factory=set)
     biases: list[Path] = field(default_factory=list)
     read: set[Path] = field(default_factory=set)
-    marks: list[tuple[str, Product | None]] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
     bits: dict[Any, int] = field(default_factory=dict)
 
     def refuse(self, paths: Iterable[Path], reason: str, changed: bool = False) -> None:

@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 
 from jaxnorm._checks import check_function, check_patterns
 from jaxnorm._paths import Path, is_entry, named_entries
-from jaxnorm._trace.facts import Facts
+from jaxnorm._trace.facts import Facts, Mark
 from jaxnorm._trace.primitives import PRODUCTS, SUMS
 from jaxnorm._trace.replay import Collected, Layer, Place, Replace, Replay, scan_counts
 from jaxnorm._trace.rules import known_number, transfer
@@ -214,7 +214,8 @@ class _Interpreter:
         primitive, name = equation.primitive.name, str(equation.params.get("name", ""))
         called = _called(equation, values)
         if primitive == "name" and name.startswith(MARK):
-            self.facts.marks.append((name.removeprefix(MARK), values[0].product))
+            mark = Mark(name.removeprefix(MARK), values[0].product, values[0].node)
+            self.facts.marks.append(mark)
             results = [INPUT]
         elif primitive in ("scan", "while", "cond"):
             results = getattr(self, f"_{primitive}")(equation, values, place)

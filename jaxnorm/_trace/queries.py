@@ -1,4 +1,4 @@
-"""Queries of the abstract interpreter: layouts, first layers, and layers before a mark."""
+"""Queries of the abstract interpreter: layouts, first layers, layers and inputs before a mark."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,7 +13,8 @@ from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._reparametrize import effective
 from jaxnorm._trace.batch_statistics import warn_of_batch_normalization
 from jaxnorm._trace.facts import Facts
-from jaxnorm._trace.interpret import Apply, Program, trace
+from jaxnorm._trace.interpret import Apply, Program, interpreted, trace
+from jaxnorm._trace.primitives import AFFINE, STACKS
 from jaxnorm._trace.values import Product
 
 
@@ -165,15 +166,31 @@ def marked_layers(program: Program) -> dict[str, MarkedLayer]:
     """
     facts, read = program.facts, program.read()
     reads = Counter([*facts.biases, *(use.kernel.path for use in facts.uses)])
-    calls = Counter(name for name, _ in facts.marks)
+    calls = Counter(mark.name for mark in facts.marks)
     layers: dict[str, MarkedLayer] = {}
-    for name, product in facts.marks:
+    for name, product, _ in facts.marks:
         if calls[name] > 1 or product is None or product.bias is None or not _is_plain(product):
             continue
         kernel, bias, fan_in = product.form.path, product.bias, product.use.fan_in
         if fan_in and reads[kernel] == reads[bias] == 1 and not read & {kernel, bias}:
             layers[name] = MarkedLayer(kernel, bias, fan_in)
     return layers
+
+
+def marked_inputs(program: Program) -> set[str]:
+    """Returns the names of the marks of a program's inputs, in any form that no kernel makes.
+
+    Functions of inputs count, parameters that scale or shift them included, and inputs beside
+    something else in one array; a product with a parameter, its sums and gated inputs, and a row of
+    a table that is looked up, do not.
+    """
+    facts = interpreted(program, nodes=True).facts
+    is_input: list[bool] = []
+    for node in facts.nodes or []:
+        is_made = node.is_product or bool(node.constant.sources and node.primitive not in AFFINE)
+        join = any if node.primitive in STACKS else all
+        is_input.append(not is_made and join(is_input[i] for i in node.operands))
+    return {mark.name for mark in facts.marks if mark.node is not None and is_input[mark.node]}
 
 
 def _is_plain(product: Product) -> bool:

@@ -4,16 +4,25 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from jaxnorm._fold import fold_into_kernel
 from jaxnorm._numerics import promote
-from jaxnorm._paths import Path
+from jaxnorm._paths import Path, named_entries
 from jaxnorm._trace.queries import MarkedLayer
 from jaxnorm.nnx._batch_norm import BatchNorm, PopulationNorm
-from jaxnorm.nnx._followed import followed_layers, has_own_call, stack_sizes
-from jaxnorm.nnx._modules import ModulePath, check_module, clone, exchange, set_bias
+from jaxnorm.nnx._followed import (
+    Marked,
+    followed_layers,
+    has_own_call,
+    normalized_inputs,
+    stack_sizes,
+    traced_with_marks,
+)
+from jaxnorm.nnx._lost import warn_of_lost_statistics, warn_of_raw_inputs
+from jaxnorm.nnx._modules import ModulePath, check_module, clone, exchange, is_all, set_bias
 from jaxnorm.nnx._scale_and_bias import Identity, ScaleAndBias
 
 #: The layers that are taken out; `Standardization` is a `BatchNorm`.
@@ -75,9 +84,11 @@ def replace_batch_norm(
     An existing network becomes trainable without normalization in three lines:
     ``model = replace_batch_norm(model, x)``, ``apply, params, state = functionalize(model)``,
     ``params = project(reparametrize(params, Scaled))``, and `sphere_projection` last in its chain.
+    A trained network loses its running statistics with the layers: `fold_batch_norm` keeps them.
 
     Args:
-        model: any NNX model; it is not changed.
+        model: any NNX model; it is not changed. In an abstract one (of ``nnx.eval_shape``), and
+            under a trace, no scale is known to be 1, so that a layer keeps each.
         *inputs: the model's inputs, arrays or ``jax.ShapeDtypeStruct``.
         replacement: makes the layer that takes a BatchNorm's place, ``batch_norm -> module``, of
             every BatchNorm; None for a scale and a bias, where one is needed.
@@ -95,6 +106,12 @@ def replace_batch_norm(
             with its own call (without ``replacement``).
         TypeError: if the model is another library's.
 
+    Warns:
+        UserWarning: if running statistics are not mean 0 and variance 1; and, with ``inputs``, if a
+            BatchNorm reads the model's inputs, in any form that no parameter has a part in, so that
+            nothing standardizes the data any more. A layer that ``replacement`` returns as it is
+            stays in the model.
+
     Call it outside of jit, pmap and shard_map; nothing is computed but new zeros, and arrays stay
     where they are.
 
@@ -110,8 +127,13 @@ def replace_batch_norm(
     """
     copy = clone(model)
     norms = _batch_norms(copy)
-    is_traced = replacement is None and (inputs or keywords)
-    followed = _carried_by_kernels(copy, norms, inputs, keywords) if is_traced else {}
+    followed: dict[ModulePath, MarkedLayer] = {}
+    of_inputs: set[ModulePath] = set()
+    if inputs or keywords:
+        evaluated = traced_with_marks(copy, list(norms), inputs, keywords, train=False)
+        of_inputs = normalized_inputs(evaluated)
+        if replacement is None:
+            followed = _carried_by_kernels(copy, norms, evaluated, inputs, keywords)
     modules = _modules_by_kernel(copy)
     for path, layer in followed.items():
         _add_bias(modules[layer.kernel], norms[path])
@@ -120,6 +142,9 @@ def replace_batch_norm(
         id(norm): Identity(dtype=norm.dtype) if path in followed else make(norm)
         for path, norm in norms.items()
     }
+    lost = {path: norm for path, norm in norms.items() if replacements[id(norm)] is not norm}
+    warn_of_lost_statistics(lost)
+    warn_of_raw_inputs([path for path in lost if path in of_inputs])
     return exchange(copy, replacements)
 
 
@@ -143,8 +168,8 @@ def fold_batch_norm(model: nnx.Module, *inputs: Any, **keywords: Any) -> FoldedM
         ``(model, remaining)``.
 
     Raises:
-        ValueError: if the model has no BatchNorm layer, or if a folded kernel overflows its type,
-            as of float16.
+        ValueError: if the model has no BatchNorm layer, if it is abstract, or if a folded kernel
+            overflows its type, as of float16.
         TypeError: if the model is another library's.
 
     Call it outside of jit, pmap and shard_map; the arrays of other layers stay where they are.
@@ -158,7 +183,9 @@ def fold_batch_norm(model: nnx.Module, *inputs: Any, **keywords: Any) -> FoldedM
     """
     copy = clone(model)
     norms = _batch_norms(copy)
-    followed = followed_layers(copy, list(norms), inputs, keywords, train=False, running=True)
+    _check_has_values(copy)
+    marks = traced_with_marks(copy, list(norms), inputs, keywords, train=False, running=True)
+    followed = followed_layers(marks)
     modules = _modules_by_kernel(copy)
     for path, layer in followed.items():
         _fold_into(modules[layer.kernel], norms[path], layer)
@@ -183,20 +210,32 @@ def _batch_norms(model: nnx.Module) -> dict[ModulePath, Any]:
     return norms
 
 
+def _check_has_values(model: nnx.Module) -> None:
+    """Raises ValueError for an abstract model."""
+    entries = named_entries(nnx.to_pure_dict(nnx.state(model)))
+    abstract = [path for path, x in entries if isinstance(x, jax.ShapeDtypeStruct)]
+    if abstract:
+        raise ValueError(
+            f"{len(abstract)} variables of the model, {abstract[0]!r} first, are shapes without "
+            "values, as nnx.eval_shape makes them; wanted a model with its values, of which "
+            "fold_batch_norm computes new kernels. Restore the checkpoint first, and fold then."
+        )
+
+
 def _carried_by_kernels(
     model: nnx.Module,
     norms: dict[ModulePath, Any],
+    evaluated: Marked,
     inputs: tuple[Any, ...],
     keywords: dict[str, Any],
 ) -> dict[ModulePath, MarkedLayer]:
     """Returns the layers whose kernels can carry the scale of the normalization that follows.
 
-    The normalization follows in training and in evaluation; its scale is 1, and no other layer has
-    its scale or bias.
+    The normalization follows in training and in evaluation; its scale is known to be 1, and no
+    other layer has its scale or bias.
     """
-    evaluated = followed_layers(model, list(norms), inputs, keywords, train=False)
     try:
-        trained = followed_layers(model, list(norms), inputs, keywords, train=True)
+        trained = traced_with_marks(model, list(norms), inputs, keywords, train=True)
     except Exception as error:
         error.add_note(
             "The model is traced in training too, because only training may read a layer's output. "
@@ -204,25 +243,32 @@ def _carried_by_kernels(
             "inputs: then every BatchNorm becomes a ScaleAndBias."
         )
         raise
+    in_training = followed_layers(trained)
     affine = {path: [v for v in (n.scale, n.bias) if v is not None] for path, n in norms.items()}
     owners = Counter(id(variable) for variables in affine.values() for variable in variables)
     return {
         path: layer
-        for path, layer in evaluated.items()
-        if trained.get(path) == layer
-        and (norms[path].scale is None or bool(jnp.all(norms[path].scale[...] == 1)))
+        for path, layer in followed_layers(evaluated).items()
+        if in_training.get(path) == layer
+        and (norms[path].scale is None or is_all(norms[path].scale, 1))
         and all(owners[id(variable)] == 1 for variable in affine[path])
     }
 
 
 def _add_bias(layer: Any, batch_norm: Normalization) -> None:
     """Adds the bias of the normalization that follows the layer to the layer's own."""
-    zeros = jnp.zeros((*stack_sizes(layer), batch_norm.num_features), layer.param_dtype)
-    bias = zeros if layer.bias is None else layer.bias[...]
-    total = promote(bias)
-    if batch_norm.bias is not None:
-        total = total + promote(batch_norm.bias[...], total)
-    set_bias(layer, total.astype(bias.dtype), batch_norm.bias)
+    shape = (*stack_sizes(layer), batch_norm.num_features)
+
+    def total(own: Any, added: Any) -> Any:
+        bias = jnp.zeros(shape, layer.param_dtype) if own is None else own
+        wide = promote(bias)
+        return (wide if added is None else wide + promote(added, wide)).astype(bias.dtype)
+
+    variables = layer.bias, batch_norm.bias
+    own, added = (None if x is None else x.get_value() for x in variables)
+    is_abstract = isinstance(layer.kernel.get_value(), jax.ShapeDtypeStruct)
+    bias = jax.eval_shape(total, own, added) if is_abstract else total(own, added)
+    set_bias(layer, bias, batch_norm.bias)
 
 
 def _modules_by_kernel(model: nnx.Module) -> dict[Path, Any]:

@@ -1,20 +1,22 @@
 """Layers that a normalization directly follows, from the model's program."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 from jaxnorm._paths import Path
-from jaxnorm._trace.interpret import MARK, is_flag, trace
-from jaxnorm._trace.queries import MarkedLayer, marked_layers
+from jaxnorm._trace.interpret import MARK, Program, is_flag, trace
+from jaxnorm._trace.queries import MarkedLayer, marked_inputs, marked_layers
 from jaxnorm.nnx._batch_norm import BatchNorm, PopulationNorm
 from jaxnorm.nnx._functionalize import with_flags
 from jaxnorm.nnx._modules import ModulePath, clone, exchange, set_bias
 
 #: Calls that normalize and do nothing else.
 _CALLS = [kind.__call__ for kind in (nnx.BatchNorm, BatchNorm, PopulationNorm)]
+#: End of the mark of a call that no kernel can take the place of.
+_OTHER = "_other"
 _LAYERS = (nnx.Linear, nnx.Conv, nnx.ConvTranspose)
 
 
@@ -23,20 +25,29 @@ def has_own_call(normalization: Any) -> bool:
     return type(normalization).__call__ not in _CALLS
 
 
-def followed_layers(
+class Marked(NamedTuple):
+    """Program of a model with a mark in the place of each normalization.
+
+    Attributes:
+        program: the program.
+        names: the path of each normalization by the name of its mark.
+        modules: the modules of the model by path.
+    """
+
+    program: Program
+    names: dict[str, ModulePath]
+    modules: dict[ModulePath, Any]
+
+
+def traced_with_marks(
     model: nnx.Module,
     normalizations: list[ModulePath],
     inputs: tuple[Any, ...],
     keywords: dict[str, Any],
     train: bool,
     running: bool = False,
-) -> dict[ModulePath, MarkedLayer]:
-    """Returns the layer of each normalization that directly follows a Linear, Conv, ConvTranspose.
-
-    Directly: its input is the layer's output, bias included, with the units in their order on the
-    last axis; the layer and the normalization are called once, or once per turn of a scan over
-    stacks of both, and nothing else reads the output, the kernel or the bias. A normalization of a
-    subclass with its own call follows no layer.
+) -> Marked:
+    """Traces a model with marks.
 
     Args:
         model: the model.
@@ -66,22 +77,38 @@ def followed_layers(
         return output, nnx.to_pure_dict(nnx.state(bound, nnx.Not(nnx.Param)))
 
     program = trace(run, nnx.to_pure_dict(state), (arrays, *inputs), kernels)
-    modules: dict[ModulePath, Any] = dict(nnx.iter_modules(model))
+    return Marked(program, names, dict(nnx.iter_modules(model)))
+
+
+def followed_layers(marked: Marked) -> dict[ModulePath, MarkedLayer]:
+    """Returns the layer of each normalization that directly follows a Linear, Conv, ConvTranspose.
+
+    Directly: its input is the layer's output, bias included, with the units in their order on the
+    last axis; the layer and the normalization are called once, or once per turn of a scan over
+    stacks of both, and nothing else reads the output, the kernel or the bias. A normalization of a
+    subclass with its own call follows no layer.
+    """
+    names, modules = marked.names, marked.modules
     layers = {Path(map(str, (*path, "kernel"))): module for path, module in modules.items()}
     return {
         names[name]: layer
-        for name, layer in marked_layers(program).items()
-        if name
+        for name, layer in marked_layers(marked.program).items()
+        if name in names
         and layer.bias == layer.kernel.beside("bias")
         and _are_alike(layers[layer.kernel], modules[names[name]])
     }
+
+
+def normalized_inputs(marked: Marked) -> set[ModulePath]:
+    """Returns the normalizations that read the model's inputs, in any form without a kernel."""
+    return {marked.names[x.removesuffix(_OTHER)] for x in marked_inputs(marked.program)}
 
 
 def _are_alike(layer: Any, normalization: Any) -> bool:
     """Returns True if a normalization has values for each unit of each layer of a stack."""
     variables = (layer.bias, *(getattr(normalization, x) for x in ("mean", "var", "scale", "bias")))
     shape = (*stack_sizes(layer), layer.out_features)
-    return all(variable is None or variable[...].shape == shape for variable in variables)
+    return all(variable is None or variable.shape == shape for variable in variables)
 
 
 def _marked(
@@ -108,7 +135,7 @@ def _marked(
 
 def stack_sizes(layer: Any) -> tuple[int, ...]:
     """Returns the sizes of the axes that `nnx.vmap` has put in front of a kernel's own."""
-    shape = layer.kernel[...].shape
+    shape = layer.kernel.shape
     own = 2 if isinstance(layer, nnx.Linear) else 2 + len(layer.kernel_size)
     return tuple(shape[: len(shape) - own])
 
@@ -126,4 +153,4 @@ class _Mark(nnx.Module):
 
         is_last = self.axis in (-1, x.ndim - 1)
         by_batch = self.running and use_running_average is False
-        return checkpoint_name(x, MARK + (self.name if is_last and not by_batch else ""))
+        return checkpoint_name(x, MARK + self.name + ("" if is_last and not by_batch else _OTHER))

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
@@ -27,7 +28,21 @@ def clone(model: nnx.Module) -> nnx.Module:
     return copy
 
 
-def set_bias(layer: Any, bias: Float[Array, "..."], like: nnx.Variable[Any] | None = None) -> None:
+def is_all(variable: nnx.Variable[Any], number: float) -> bool | None:
+    """Returns True if all values of a variable are a number; None if its values are not known.
+
+    Those of an abstract or a traced variable are not.
+    """
+    values = variable.get_value()
+    is_known = not isinstance(values, (jax.ShapeDtypeStruct, jax.core.Tracer))
+    return bool(jnp.all(values == number)) if is_known else None
+
+
+def set_bias(
+    layer: Any,
+    bias: Float[Array, "..."] | jax.ShapeDtypeStruct,
+    like: nnx.Variable[Any] | None = None,
+) -> None:
     """Gives a layer a bias: a variable of the kind it had, of the kind of ``like``, or a Param."""
     variable = like if layer.bias is None else layer.bias
     layer.bias = nnx.Param(bias) if variable is None else variable.replace(bias)

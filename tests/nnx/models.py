@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import nnx
 
+from jaxnorm.nnx import replace_batch_norm
 from tests.draws import float32
 
 #: Channels, or the width of a dense layer.
@@ -183,6 +185,12 @@ def trained(model: Any, seed: int = 3) -> Any:
             layer.scale[...] = jnp.asarray(draw.normal(size=size), layer.scale.dtype)
             layer.bias[...] = jnp.asarray(draw.normal(size=size), layer.bias.dtype)
     return model
+
+
+def replaced(model: Any, *inputs: Any, **options: Any) -> Any:
+    """Replaces the normalizations of a trained model, which the user is warned of."""
+    with pytest.warns(UserWarning, match=r"running statistics.*fold_batch_norm"):
+        return replace_batch_norm(model, *inputs, **options)
 
 
 def evaluated(model: Any, x: Any) -> Any:

@@ -27,6 +27,7 @@ from tests.nnx.models import (
     evaluated,
     kinds,
     norm,
+    replaced,
     slashed,
     trained,
     variables,
@@ -54,11 +55,11 @@ def network(request: pytest.FixtureRequest) -> Network:
     model, x = trained(case.model()), case.input()
     graph, before = nnx.graphdef(model), variables(model)
     folded = fold_batch_norm(model, x)
-    replace_batch_norm(model, x), replace_batch_norm(model)
+    replaced(model, x), replaced(model)
     assert nnx.graphdef(model) == graph
     jax.tree.map(np.testing.assert_array_equal, variables(model), before)
-    replaced = replace_batch_norm(case.model(), x), replace_batch_norm(case.model())
-    return Network(case, model, *folded, *replaced)
+    new = replace_batch_norm(case.model(), x), replace_batch_norm(case.model())
+    return Network(case, model, *folded, *new)
 
 
 def of_kind(model: Any, kind: str) -> set[str]:
@@ -98,10 +99,10 @@ def test_every_normalization_is_replaced_and_no_other_module(network: Network) -
 
 def test_a_scale_that_a_kernel_cannot_carry_becomes_a_layer_s() -> None:
     model = trained(RESNET.model())
-    replaced: Any = replace_batch_norm(model, RESNET.input())
-    np.testing.assert_array_equal(replaced.bn_init.channel_scale[...], model.bn_init.scale[...])
-    np.testing.assert_array_equal(replaced.bn_init.bias[...], model.bn_init.bias[...])
-    assert replaced.conv_init.bias is None
+    new: Any = replaced(model, RESNET.input())
+    np.testing.assert_array_equal(new.bn_init.channel_scale[...], model.bn_init.scale[...])
+    np.testing.assert_array_equal(new.bn_init.bias[...], model.bn_init.bias[...])
+    assert new.conv_init.bias is None
 
 
 UNITS, EPSILON = 4, 0.1
@@ -176,7 +177,7 @@ def test_each_kind_leaves_its_scale_and_bias_or_nothing_after_a_kernel(make: Any
     """A scale or bias that the normalization lacks is no parameter afterwards."""
     model = with_convolution(make)
     normalization: Any = model.layers[1]
-    layer: Any = replace_batch_norm(model).layers[1]
+    layer: Any = replaced(model).layers[1]
     assert type(layer).__name__ == "ScaleAndBias"
     pairs = [(normalization.scale, layer.channel_scale), (normalization.bias, layer.bias)]
     for before, after in pairs:
@@ -185,7 +186,7 @@ def test_each_kind_leaves_its_scale_and_bias_or_nothing_after_a_kernel(make: Any
             np.testing.assert_array_equal(before[...], after[...])
     if normalization.scale is not None:
         normalization.scale[...] = jnp.ones(UNITS)
-    after_kernel = replace_batch_norm(model, X)
+    after_kernel = replaced(model, X)
     assert kinds(after_kernel)["layers/1"] == "Identity"
     shift = 0 if normalization.bias is None else VALUES["bias"]
     expected = np.maximum(np.asarray(model.layers[0](X), np.float64) + shift, 0)
@@ -204,7 +205,7 @@ def test_a_normalization_by_the_batch_s_statistics_is_not_folded(kind: Any) -> N
     folded, remaining = fold_batch_norm(model, x)
     assert remaining == [("norm",)]
     np.testing.assert_allclose(folded(x), model(x), **FLOAT32)
-    assert kinds(replace_batch_norm(model, x))["norm"] == "Identity"
+    assert kinds(replaced(model, x))["norm"] == "Identity"
 
 
 INPUTS = pytest.mark.parametrize("with_inputs", [True, False])
@@ -221,8 +222,8 @@ def test_a_subclass_with_its_own_call_needs_its_own_replacement(with_inputs: boo
     np.testing.assert_allclose(folded(x), evaluated(model, x), **FLOAT32)
     with pytest.raises(ValueError, match=r"Activated.*replacement="):
         replace_batch_norm(model, *inputs)
-    replaced = replace_batch_norm(model, *inputs, replacement=lambda norm: nnx.Dropout(0.0))
-    assert {kinds(replaced)[f"layers/{place}"] for place in (1, 3)} == {"Dropout"}
+    new = replace_batch_norm(model, *inputs, replacement=lambda norm: nnx.Dropout(0.0))
+    assert {kinds(new)[f"layers/{place}"] for place in (1, 3)} == {"Dropout"}
 
 
 class Frozen(nnx.Param[Any]):
@@ -252,8 +253,8 @@ def test_shared_scales_and_biases_stay_shared(with_inputs: bool) -> None:
     norms = [norm(rngs) for _ in range(2)]
     norms[1].scale, norms[1].bias = norms[0].scale, norms[0].bias
     model = nnx.Sequential(dense(rngs), norms[0], nnx.relu, dense(rngs), norms[1])
-    replaced = replace_batch_norm(model, *((x,) if with_inputs else ()))
-    first, second = replaced.layers[1], replaced.layers[4]
+    new = replace_batch_norm(model, *((x,) if with_inputs else ()))
+    first, second = new.layers[1], new.layers[4]
     assert first.bias is second.bias
     assert first.channel_scale is second.channel_scale
     assert first.bias is not norms[0].bias
@@ -268,7 +269,7 @@ def test_models_without_a_replaceable_layer_are_refused() -> None:
     for edit in (replace_batch_norm, fold_batch_norm):
         with pytest.raises(ValueError, match="Linear"):
             edit(dense(rngs), x)
-    assert type(replace_batch_norm(norm(rngs), x)).__name__ == "ScaleAndBias"
+    assert type(replace_batch_norm(norm(rngs))).__name__ == "ScaleAndBias"
 
 
 def test_a_fold_that_overflows_float16_names_its_layer() -> None:
@@ -319,7 +320,7 @@ def test_folds_layers_of_a_scan_as_those_of_a_loop(layer: Any, shape: Any) -> No
     folded, remaining = fold_batch_norm(model, x)
     assert remaining == []
     np.testing.assert_allclose(folded(x), model(x), atol=1e-5)
-    plain = replace_batch_norm(model, x)
+    plain = replaced(model, x)
     assert type(plain.blocks.norm).__name__ == "Identity"
     assert plain.blocks.layer.bias.shape == (3, 8)
     assert plain(x).shape == x.shape

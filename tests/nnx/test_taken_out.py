@@ -1,5 +1,6 @@
 """Table of normalizations that directly follow a kernel, or do not; outputs stay equal."""
 
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +10,17 @@ import pytest
 from flax import nnx
 
 from jaxnorm.nnx import fold_batch_norm, replace_batch_norm
-from tests.nnx.models import WIDTH, Custom, dense, evaluated, kinds, norm, slashed, trained
+from tests.nnx.models import (
+    WIDTH,
+    Custom,
+    dense,
+    evaluated,
+    kinds,
+    norm,
+    replaced,
+    slashed,
+    trained,
+)
 
 #: Promised accuracy in float32: sums over at most 72 weights, on values of order one.
 FLOAT32 = {"rtol": 1e-5, "atol": 1e-5}
@@ -34,6 +45,7 @@ class Row(NamedTuple):
         layer: makes the layer from ``nnx.Rngs``.
         norm: makes the normalization.
         dtype: type of the input.
+        standardizes: True if ``norm`` reads the input, so that replacing it warns.
     """
 
     forward: Any
@@ -43,6 +55,7 @@ class Row(NamedTuple):
     layer: Any = dense
     norm: Any = norm
     dtype: Any = jnp.float32
+    standardizes: bool = False
 
     def model(self) -> Any:
         rngs = nnx.Rngs(0)
@@ -199,7 +212,7 @@ ROWS: dict[str, Row] = {
     "weight decay": stays(lambda m, x: plain(m, x) + (m.layer.kernel[...] ** 2).sum()),
     "bias decay": stays(lambda m, x: plain(m, x) + (m.layer.bias[...] ** 2).sum()),
     "kernel in a branch": stays(kernel_in_a_branch),
-    "before the layer": stays(lambda m, x: m.layer(m.norm(x))),
+    "before the layer": stays(lambda m, x: m.layer(m.norm(x)), standardizes=True),
     "never called": stays(lambda m, x: m.layer(x)),
     "called twice": stays(lambda m, x: m.norm(m.second(nnx.relu(plain(m, x))))),
     "called twice, once elsewhere": stays(
@@ -268,13 +281,15 @@ def test_a_scale_of_one_is_carried_by_the_kernel_or_by_a_layer(row: Row) -> None
     model.norm.mean[...] = jnp.zeros_like(model.norm.mean[...])
     model.norm.var[...] = jnp.ones_like(model.norm.var[...])
     model.norm.epsilon = 0.0
-    replaced: Any = replace_batch_norm(model, x)
+    warns = pytest.warns(UserWarning, match="standardize") if row.standardizes else nullcontext()
+    with warns:
+        new: Any = replace_batch_norm(model, x)
     carried = row.folds if row.replaced is None else row.replaced
-    assert kinds(replaced)["norm"] == ("Identity" if carried else "ScaleAndBias")
+    assert kinds(new)["norm"] == ("Identity" if carried else "ScaleAndBias")
     if not carried and model.layer.bias is not None:
-        np.testing.assert_array_equal(replaced.layer.bias[...], model.layer.bias[...])
+        np.testing.assert_array_equal(new.layer.bias[...], model.layer.bias[...])
     types = model.layer.dtype, model.norm.dtype
-    assert_close(evaluated(replaced, x), evaluated(model, x), *types)
+    assert_close(evaluated(new, x), evaluated(model, x), *types)
 
 
 def sharing(variable: str) -> Any:
@@ -311,7 +326,7 @@ def test_models_of_other_layers(name: str) -> None:
     folded, remaining = fold_batch_norm(model, x)
     assert list(map(slashed, remaining)) == expected
     assert_close(folded(x), evaluated(model, x))
-    assert "BatchNorm" not in kinds(replace_batch_norm(model)).values()
+    assert "BatchNorm" not in kinds(replaced(model)).values()
 
 
 def test_the_replaced_network_adds_its_bias_after_a_dropout() -> None:
@@ -319,10 +334,10 @@ def test_the_replaced_network_adds_its_bias_after_a_dropout() -> None:
     model = ROWS["dropped"].model()
     model.dropout.rate = 1.0
     model.norm.scale[...] = jnp.ones(WIDTH)
-    replaced: Any = replace_batch_norm(model, draw(6, WIDTH))
-    replaced.train()
+    new: Any = replaced(model, draw(6, WIDTH))
+    new.train()
     expected = np.broadcast_to(model.norm.bias[...], (6, WIDTH))
-    np.testing.assert_allclose(replaced(draw(6, WIDTH)), expected, **FLOAT32)
+    np.testing.assert_allclose(new(draw(6, WIDTH)), expected, **FLOAT32)
 
 
 def test_a_model_that_cannot_be_called_in_training_says_what_it_needs() -> None:

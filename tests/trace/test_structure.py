@@ -10,7 +10,8 @@ import pytest
 from flax import nnx
 
 from jaxnorm import collect_preactivations, first_layer, traced_layout, with_scale_noise
-from jaxnorm.nnx import fold_batch_norm, replace_batch_norm
+from jaxnorm.nnx import fold_batch_norm
+from tests.nnx.models import replaced
 from tests.tolerances import FLOAT32
 from tests.trace.forms import draw
 
@@ -195,7 +196,7 @@ def test_a_normalization_is_folded_into_units_in_its_own_order(name: str) -> Non
     assert remaining == ([] if follows else [("norm",)])
     np.testing.assert_allclose(folded(x), model(x), rtol=1e-5, atol=1e-5)
     model.norm.scale[...] = jnp.ones(6)
-    plain = replace_batch_norm(model, x)
+    plain = replaced(model, x)
     assert (type(plain.norm).__name__ == "Identity") == follows
 
 
