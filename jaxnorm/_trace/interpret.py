@@ -16,10 +16,11 @@ from jaxtyping import PyTree
 
 from jaxnorm._checks import check_function, check_patterns
 from jaxnorm._paths import Path, is_entry, named_entries
+from jaxnorm._trace.constants import known_number
 from jaxnorm._trace.facts import Facts, Mark
 from jaxnorm._trace.primitives import PRODUCTS, SUMS
 from jaxnorm._trace.replay import Collected, Layer, Place, Replace, Replay, scan_counts
-from jaxnorm._trace.rules import known_number, transfer
+from jaxnorm._trace.rules import transfer
 from jaxnorm._trace.values import CONSTANT, INPUT, Value, join, parameter, sources
 from jaxnorm._trace.views import VIEWS
 
