@@ -31,8 +31,8 @@ LINES = 100
 #: Truth values as pandas, R and spreadsheets write them, which are features of 1 and 0.
 TRUTH = {"True": "1", "TRUE": "1", "true": "1", "False": "0", "FALSE": "0", "false": "0"}
 
-#: A number with commas that may be decimal or between thousands.
-THOUSANDS = r"^[+-]?\d{1,3}(,\d{3})+$"
+#: A number with commas that may be decimal or between thousands, of which no number begins with 0.
+THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+$"
 
 #: A number with points that may be decimal or between thousands, and one below a thousand.
 POINTS, BELOW = r"^[+-]?[1-9]\d{0,2}(\.\d{3})+$", r"^[+-]?\d{1,3}$"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int, Num, Shaped
 
-from experiments.data.doubts import doubts
+from experiments.data.doubts import doubts, other_scales
 from experiments.data.label_maps import are_label_maps, number_maps, refuse_other_maps
 from experiments.data.reading import reading
 from experiments.errors import UserError
@@ -174,13 +174,15 @@ def make_dataset(
     _check_splits(name, X_train, X_test)
     y_train, y_test = (y.astype(np.int32) for y in labels)
     check_classes(name, y_train, y_test, classes)
+    lines = doubts(name, X_train, X_test, y_train, classes)
     if X_train.ndim != 3:
         standardize(X_train, X_test)
         _check_scales(name, X_train, X_test)
+        lines += other_scales(name, X_test)
     return Dataset(
         *(X_train, y_train, X_test, y_test, name, len(classes)),
         classes=tuple(classes),
-        notes=tuple(dict.fromkeys([*notes, *doubts(name, X_train, X_test, y_train, classes)])),
+        notes=tuple(dict.fromkeys([*notes, *lines])),
     )
 
 

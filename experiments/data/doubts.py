@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int, Num, Shaped
 
+from experiments.data.pixels import picture_columns
+
 #: The range of numbers of rows, over how many there are, if some rows were dropped.
 DENSE = 10
 
@@ -25,21 +27,21 @@ Array = Shaped[np.ndarray, "..."]
 Keys = Int[np.ndarray, "..."]
 
 
+#: The advice about a column that has one value per class, and about one that tells the class.
+COLUMN = (
+    "leave it out if it is the class in other words",
+    "leave it out if it is only known with the class",
+)
+#: The advice about the files of pictures.
+FILES = ("write all files alike, unless they will always differ so",) * 2
+
+
 def doubts(
     name: str, X_train: Array, X_test: Array, y_train: Array, classes: Sequence[str]
 ) -> list[str]:
     """Returns lines on data that are as likely a mistake as meant: codes, spellings, copies."""
-    codes, keys = class_codes(X_train, y_train), row_keys(X_train)
-    lines = [
-        f"{name}: column {column} has one value per class; leave it out if it is the class in "
-        "other words."
-        for column in codes
-    ]
-    lines += [
-        f"{name}: column {column} tells {what}; leave it out if it is only known with the class."
-        for column, what in telling_columns(X_train, y_train, classes, keys).items()
-        if column not in codes
-    ]
+    keys = row_keys(X_train)
+    lines = leak_lines(name, X_train, y_train, classes, keys)
     spellings: dict[str, str] = {}
     for each in classes:
         if (other := spellings.setdefault(each.casefold(), each)) != each:
@@ -47,7 +49,46 @@ def doubts(
                 f"{name}: the classes {other!r} and {each!r} differ in capitals alone; write them "
                 "alike if they are one."
             )
-    return [*lines, *other_scales(name, X_test), *repeated_rows(name, keys, row_keys(X_test))]
+    return [*lines, *repeated_rows(name, keys, row_keys(X_test))]
+
+
+def leak_lines(
+    name: str, X: Array, y: Array, classes: Sequence[str], keys: Keys | None = None
+) -> list[str]:
+    """Returns a line on each column of a table, or number of a picture, that tells the class.
+
+    Args:
+        name: of the source.
+        X: training rows; point clouds are not searched.
+        y: class numbers; label maps are not searched.
+        classes: the names of the classes.
+        keys: the rows' `row_keys`.
+    """
+    if X.ndim not in (2, 4) or y.ndim != 1:
+        return []
+    names = [f"column {column}" for column in range(X.shape[1])]
+    if X.ndim == 4:
+        names, X = picture_columns(X, y)
+    return told_lines(name, names, X, y, classes, row_keys(X) if keys is None else keys)
+
+
+def told_lines(
+    name: str,
+    names: Sequence[str],
+    X: Num[np.ndarray, "rows columns"],
+    y: Array,
+    classes: Sequence[str],
+    keys: Keys,
+    advice: tuple[str, str] = COLUMN,
+) -> list[str]:
+    """Returns a line on each named column that is a function of the class, or tells it."""
+    codes = class_codes(X, y)
+    lines = [f"{name}: {names[each]} has one value per class; {advice[0]}." for each in codes]
+    return lines + [
+        f"{name}: {names[column]} tells {what}; {advice[1]}."
+        for column, what in telling_columns(X, y, classes, keys).items()
+        if column not in codes
+    ]
 
 
 def class_codes(X: Array, y: Array) -> list[int]:
@@ -168,6 +209,8 @@ def ordering_columns(
     found = []
     for column in range(X.shape[1]):
         values = np.asarray(X[:, column], float)
+        if not np.isfinite(values).all():  # Whoever checks the rows refuses it.
+            continue
         steps = np.diff(values)
         monotone = bool((steps >= 0).all() or (steps <= 0).all())
         changes = bool(np.count_nonzero(steps) >= FEW * classes)  # A code has fewer values.

@@ -15,6 +15,8 @@ from jaxtyping import Int, UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from experiments.data.dataset import Dataset, make_dataset
+from experiments.data.doubts import FILES, told_lines
+from experiments.data.pixels import BITS, file_columns, properties
 from experiments.data.reading import free_memory, reading, refuse_too_large
 from experiments.errors import UserError
 
@@ -91,7 +93,10 @@ def load_images(path: Path, seed: int, resize: int | None = None) -> Dataset:
     """
     train, test, classes, notes = images = find_images(path)
     pictures = {**train, **(test or {})}
-    (X, transparent), y = _pixels(path.name, pictures, resize), images.labels(pictures)
+    y = images.labels(pictures)
+    X, transparent, files = _pixels(path.name, pictures, resize)
+    named = file_columns(files, y)
+    notes = [*notes, *told_lines(path.name, *named, y, classes, np.arange(len(y)), FILES)[:1]]
     if transparent:
         notes = [
             *notes,
@@ -278,28 +283,35 @@ def read_picture(name: object, file: Content) -> Image.Image:
         with _opened(content) as image:
             tiff: Mapping[int, Sequence[int]] = getattr(image, "tag_v2", {})
             png = [content[PNG_DEPTH]] if image.format == "PNG" else []
-            if max([8, *png, *tiff.get(BITS_PER_SAMPLE, ())]) > 8 or image.mode.startswith("F"):
+            bits = [*png, *tiff.get(BITS_PER_SAMPLE, ())]
+            if max([8, *bits]) > 8 or image.mode.startswith("F"):
                 raise ValueError(f"its channels have more than 8 bits (Pillow's mode {image.mode})")
             # Phones put the picture first, and others for their own use behind it (MPO).
             if image.format != "MPO" and getattr(image, "n_frames", 1) > 1:
                 raise ValueError("it holds several pictures")
             ImageOps.exif_transpose(image, in_place=True)
             image.load()
+            image.info[BITS] = max(bits, default=8)
             return image
 
 
 def _pixels(
     name: str, pictures: Pictures, resize: int | None
-) -> tuple[UInt8[np.ndarray, "rows height width channels"], list[PurePosixPath]]:
-    """The pixels of all pictures, and the pictures that are transparent somewhere.
+) -> tuple[
+    UInt8[np.ndarray, "rows height width channels"],
+    list[PurePosixPath],
+    list[dict[str, object]],
+]:
+    """The pixels of all pictures, the pictures that are transparent somewhere, and `properties`.
 
     Gray ones beside coloured ones get three channels.
     """
     pixels: dict[PurePosixPath, np.ndarray] = {}
-    transparent = []
+    transparent, files = [], []
     size, free = 0, free_memory()
     for place, content in pictures.items():
         image = read_picture(place, content)
+        files.append(properties(image))
         mode = "L" if image.mode in GRAY else "RGB"
         if image.has_transparency_data:
             image = image.convert("RGBA")
@@ -319,4 +331,4 @@ def _pixels(
         )
     channels = max(each.shape[2] for each in pixels.values())
     rows = [np.broadcast_to(each, (1, *each.shape[:2], channels)) for each in pixels.values()]
-    return np.concatenate(rows), transparent
+    return np.concatenate(rows), transparent, files

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from experiments.data.dataset import Dataset, Labels, Rows, check_range, deviations
+from experiments.data.doubts import leak_lines
 from experiments.errors import UserError
 
 #: The rows that are read at the start: for the mean and deviation, initialization, refreshes.
@@ -123,6 +124,7 @@ def make_streamed(
     if X_train.ndim not in (2, 4):
         raise UserError(f"{name}: a row has shape {X_train.shape[1:]}; wanted 1 or 3 axes.")
     check_range(name, y_train, y_test, classes)
+    notes = [*notes, *leak_lines(name, X_train, y_train, classes)]
     mean, scale = deviations(X_train)
     X_train, X_test = ((X.astype(np.float32) - mean) / scale for X in (X_train, X_test))
     return Dataset(

@@ -193,13 +193,14 @@ def draws(program: Any) -> str:
         name: str = equation.primitive.name
         if name in DRAWS:
             return name
-        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
-            if _is_jaxpr(inner) and (found := draws(getattr(inner, "jaxpr", inner))):
+        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=is_jaxpr):
+            if is_jaxpr(inner) and (found := draws(getattr(inner, "jaxpr", inner))):
                 return found
     return ""
 
 
-def _is_jaxpr(value: Any) -> bool:
+def is_jaxpr(value: Any) -> bool:
+    """Returns True for a program of JAX, closed or open."""
     return hasattr(getattr(value, "jaxpr", value), "eqns")
 
 

@@ -17,6 +17,7 @@ from experiments.data.load import load
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.models.from_file import is_from_file
+from experiments.models.registry import plain_style
 from experiments.models.sources import content_of, files_of, own_code
 from experiments.runs.cluster import on_ray
 from experiments.runs.jobs import Make, Training, in_processes
@@ -24,6 +25,7 @@ from experiments.runs.processes import check_same, writes
 from experiments.runs.progress import Advance, Say, is_quiet, progress
 from experiments.runs.shared import PULSE, claims, in_turn
 from experiments.runs.spec import (
+    ANOTHER_NETWORK,
     Changes,
     Spec,
     checksum,
@@ -41,8 +43,9 @@ from experiments.training.history import Checkpointer, NoCheckpoints
 from experiments.training.label_maps import MEAN_IOU, with_maps
 from experiments.training.look import initial_signal
 from experiments.training.parallel import as_groups_of_jit
+from experiments.training.programs import check_repeats, network_digest
 from experiments.training.run import DIVERGED, Diverged, Epoch, Run
-from experiments.training.trainer import Trainer, Trainers, check_repeats, check_rows_apart
+from experiments.training.trainer import Trainer, Trainers, check_rows_apart
 from jaxnorm import parameter_count
 
 #: Added to the seed of a result for its trials: other initializations, batches and noise.
@@ -88,6 +91,7 @@ class Comparison:
         self.load = loader or cache(lambda seed: load(config.dataset, seed, *rows))
         self.dataset = self.load if derive is None else cache(partial(derive, self.load))
         self._trainers = Trainers(self._placement)
+        self._networks: dict[str | None, str] = {}
 
     def factory(self) -> Callable[[], "Comparison"]:
         """Returns a picklable function that makes this comparison in another process."""
@@ -108,8 +112,11 @@ class Comparison:
             with own_code(self.config.model):
                 check_repeats(trainers[-1], self.dataset(specs[0].seed))
                 check_rows_apart(trainers, self.dataset(specs[0].seed))
-        specs = [replace(spec, data=self.checksums(spec.seed)) for spec in specs]
-        data = {spec.seed: spec.data for spec in specs}
+        specs = [
+            replace(spec, data=self.checksums(spec.seed), network=self.network(spec))
+            for spec in specs
+        ]
+        data = {str(spec): (spec.data, spec.network) for spec in specs}
         own = dict.fromkeys(("dataset", "tensorboard", "coordinator", "process_id", "join_timeout"))
         work = asdict(self.config) | {"data": data, "runs": [str(spec) for spec in specs]}
         check_same(work | versions() | own)
@@ -122,6 +129,21 @@ class Comparison:
         """
         rows = self._rows(seed)
         return (rows, zlib.crc32(self._content(self._file))) if self._file else rows
+
+    def network(self, spec: Spec) -> str | None:
+        """Returns the digest of a spec's network as this process makes it; None if it is built in.
+
+        Two processes, or calls, make two networks of one file if it goes over a set of strings.
+        """
+        if not self._file:
+            return None
+        norm = METHODS[spec.method].style(plain_style(self.config)).norm
+        if norm not in self._networks:
+            dataset = self.dataset(spec.seed)
+            trainer = self.trainer(replace(spec, changes=()), dataset)
+            with own_code(self.config.model):
+                self._networks[norm] = network_digest(trainer, dataset)
+        return self._networks[norm]
 
     def _checksum_of_rows(self, seed: int) -> int:
         dataset = self.dataset(seed)
@@ -144,6 +166,8 @@ class Comparison:
             self.trainer(spec, self.dataset(spec.seed))  # It has what the network is made of.
             now = files_of(self._file)
             edited += [path for path, number in self.files.items() if now.get(path) != number]
+        if not edited and spec.network not in (None, self.network(spec)):
+            raise UserError(f"{spec} cannot be trained by {self.config.model}: {ANOTHER_NETWORK}.")
         if edited:
             raise UserError(
                 f"{edited[0]} was edited after the command began, and {spec} would be trained with "
@@ -339,8 +363,8 @@ def with_others(
         spec = replace(specs[0], method=place[0], seed=place[1], changes=changes)
         if place[0] in METHODS and place not in found and spec.like(row.spec):
             spec = replace(spec, data=comparison.checksums(place[1]))
-            if spec.like(row.spec, data=True):
-                others[place] = spec
+            if spec.like(row.spec, ["dataset", "network"]):  # Its files still make a network.
+                others[place] = replace(spec, network=comparison.network(spec))
     finished = store.finished(others.values(), alone=True)  # One process reports.
     found |= {(spec.method, spec.seed): run for spec, run in finished.items()}
     if comparison.dataset(specs[0].seed).has_label_maps:

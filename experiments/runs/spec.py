@@ -43,6 +43,15 @@ PACKAGES = ("jax", "flax", "optax")
 #: The folders of the experiments whose code decides a run's numbers, once its data are known.
 DECIDE = ("augmentation", "methods", "models", "training")
 
+#: The settings that say where and what the data and the network are, beside their names.
+IDENTITY = ("dataset", "data", "network")
+
+#: The reason if the files of a network are the same, and the network is another.
+ANOTHER_NETWORK = (
+    "the same files make another network in this process: sort what it takes from a set or from a "
+    "folder, and key by names, not by hash() or id() (PYTHONHASHSEED=0 keeps the order of sets)"
+)
+
 #: Settings by the names of their fields.
 Changes = tuple[tuple[str, Any], ...]
 
@@ -57,6 +66,7 @@ class Spec:
         config: the settings that several specs share.
         changes: the settings of this spec alone, as (field, value).
         data: a checksum that tells the rows from those of another file of the same name.
+        network: a digest of the programs that make and call a network of the user's own.
     """
 
     method: str
@@ -64,6 +74,7 @@ class Spec:
     config: Config
     changes: Changes = ()
     data: Any = ""
+    network: str | None = None
 
     def __str__(self) -> str:
         return f"{self.name}, seed {self.seed}"
@@ -77,13 +88,13 @@ class Spec:
     def described(self) -> dict[str, Any]:
         """All settings that decide the numbers; those that are None have no entry."""
         flags = asdict(self.config) | dict(self.changes)
-        identity = {"method": self.method, "seed": self.seed, "data": self.data}
+        identity = {name: getattr(self, name) for name in ("method", "seed", "data", "network")}
         kept = {name: value for name, value in flags.items() if name not in FREE}
         return {name: value for name, value in (kept | identity).items() if value is not None}
 
-    def like(self, described: Mapping[str, Any], data: bool = False) -> bool:
-        """Returns True if the settings of a stored run are this one's, with its data or without."""
-        return bool(_plain(self.described, data) == _plain(described, data))
+    def like(self, described: Mapping[str, Any], ignored: Iterable[str] = IDENTITY) -> bool:
+        """Returns True if the settings of a stored run are this one's, some of them ignored."""
+        return bool(_plain(self.described, ignored) == _plain(described, ignored))
 
     @property
     def digest(self) -> str:
@@ -98,10 +109,9 @@ class Spec:
         return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
 
 
-def _plain(settings: Mapping[str, Any], data: bool) -> Any:
-    """Returns settings as JSON has them, without where the data are, and maybe without the data."""
-    left_out = {"dataset"} if data else {"dataset", "data"}
-    kept = {name: value for name, value in settings.items() if name not in left_out}
+def _plain(settings: Mapping[str, Any], ignored: Iterable[str]) -> Any:
+    """Returns settings as JSON has them, without those that are ignored."""
+    kept = {name: value for name, value in settings.items() if name not in ignored}
     return json.loads(json.dumps(kept))
 
 
@@ -215,13 +225,15 @@ def check_config(saved: dict[str, Any], now: dict[str, Any], where: str) -> None
     a run may become longer if nothing in it depends on its length.
     """
     defaults: dict[str, Any] = {each.name: each.default for each in fields(Config)}
-    old, new = defaults | saved, defaults | now
-    if saved.get("data") == now.get("data"):
+    old, new = (_plain(defaults | each, ()) for each in (saved, now))
+    if old.get("data") == new.get("data"):
         old["dataset"] = new["dataset"]
     epochs = old["epochs"]
     if epochs < new["epochs"]:
         old["epochs"] = new["epochs"]
     if apart := differences(old, new, "there", "here"):
+        if old.get("data") == new.get("data") and old.get("network") != new.get("network"):
+            apart += f"; {ANOTHER_NETWORK}"
         raise UserError(
             f"the checkpoint {where} has other settings: {apart}. Give the same, or another "
             "--checkpoint-dir."

@@ -15,7 +15,7 @@ from jaxtyping import Integer
 
 from experiments.data.reading import reading
 from experiments.errors import UserError
-from experiments.runs.spec import Spec, version_note, versions
+from experiments.runs.spec import ANOTHER_NETWORK, Spec, version_note, versions
 from experiments.training.run import Epoch, Run, record_of
 
 Result = TypeVar("Result")
@@ -254,9 +254,11 @@ class Store:
 
 def _stale(spec: Spec, row: Row) -> str:
     """Says in what a stored run of the same settings differs; empty if in nothing."""
-    if spec.like(row.spec, data=True):
+    if spec.like(row.spec, ["dataset"]):
         note = version_note(row.versions)
         return f"the stored ones are{note.partition(',')[0]}" if note else ""
+    if spec.like(row.spec, ["dataset", "network"]):
+        return ANOTHER_NETWORK
     both = row.spec.get("data"), spec.data
     old, new = (list(each) if isinstance(each, list | tuple) else [each] for each in both)
     if old[1:] != new[1:]:

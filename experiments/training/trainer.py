@@ -1,6 +1,5 @@
 """The trainer of a method on a network and a dataset's shape: its compiled functions."""
 
-import inspect
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -24,12 +23,7 @@ from experiments.methods.method import Method
 from experiments.methods.optimizer import make_optimizer
 from experiments.methods.own_network import of_own_network
 from experiments.methods.part import Context, Optimizer
-from experiments.models.from_file import (
-    classifier,
-    executed_afresh,
-    is_from_file,
-    network_from_file,
-)
+from experiments.models.from_file import classifier, is_from_file, network_from_file
 from experiments.models.registry import (
     HEAD,
     build,
@@ -64,7 +58,7 @@ from experiments.training.state import AnyArray, TrainState, run_keys
 from experiments.training.step import Step, make_step
 from experiments.training.stream import Streamed, StreamedEvaluation
 from jaxnorm import Layout, parameter_count
-from jaxnorm.nnx import Functional, functionalize
+from jaxnorm.nnx import functionalize
 
 #: ``key -> network`` with random parameters.
 MakeNetwork = Callable[[Key[Array, ""]], nnx.Module]
@@ -375,46 +369,6 @@ def device_memory() -> int:
     """Returns the bytes of memory per device of this process; of the machine for a CPU."""
     statistics = jax.local_devices()[0].memory_stats() or {}
     return statistics.get("bytes_limit", 0) or free_memory()
-
-
-def _programs(
-    trainer: Trainer, network: Functional, rows: Num[np.ndarray, "rows *shape"]
-) -> list[Any]:
-    """Returns the program that makes a network, and the one that calls it, with their constants."""
-    init = inspect.unwrap(trainer.init)
-    # JAX traces a function once, so that each call has functions of its own.
-    made = jax.make_jaxpr(lambda *x: init(*x))(np.uint32(0), rows)
-    called = jax.make_jaxpr(lambda *x: network.apply(*x, train=False))
-    return [made, called(network.params, network.state, rows)]
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    """Returns True if two traces are one program with one set of constants."""
-    pairs = zip(one.consts, other.consts, strict=False)
-    same = all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)
-    # Functions of a module that is executed twice have two addresses.
-    return same and len({re.sub("0x[0-9a-f]+", "", str(each)) for each in (one, other)}) == 1
-
-
-def check_repeats(trainer: Trainer, dataset: Dataset) -> None:
-    """Raises UserError for a network that differs from one made with the same seed.
-
-    Such a network draws from NumPy's global generator, reads the clock or counts its calls, there
-    or when its file is executed; the program that makes it, or the one that calls it, has other
-    constants each time.
-    """
-    rows, network = dataset.X_train[:2], trainer.context.functional
-    programs = [_programs(trainer, network, rows) for _ in range(2)]
-    with executed_afresh(trainer.config.model):  # Where a count of calls begins again.
-        again = abstract_network(trainer.network, trainer.placement)
-        programs += [_programs(trainer, functionalize(again, mixed_precision=True), rows)]
-    if not all(map(_is_same, programs[0] * 2, programs[1] + programs[2])):
-        raise UserError(
-            f"{trainer.config.model} is another network each time that it is made or called, or "
-            "that its file is executed; wanted draws from its argument rngs alone, as "
-            "jax.random.normal(rngs.params(), shape), and neither the clock nor NumPy's random "
-            "numbers."
-        )
 
 
 def check_rows_apart(trainers: Sequence[Trainer], dataset: Dataset) -> None:

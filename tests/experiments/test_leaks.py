@@ -526,6 +526,47 @@ def test_points_between_thousands_are_no_decimals(numbers, refused, tmp_path):
         load(str(tmp_path / "x.csv"), 0)
 
 
+#: Numbers of a column whose commas are decimal, or may be between thousands.
+COMMAS = {
+    "below one": (["0,126", "0,5", "0,250"], None),
+    "below one with three decimals": (["0,126", "0,999", "0,250"], None),
+    "negative": (["-0,126", "0,034", "+0,250"], None),
+    "above one, one of them with four decimals": (["1,126", "2,0345", "3,250"], None),
+    "above one with three decimals": (["1,126", "2,034", "3,250"], "decimal or between thousands"),
+    "commas and points": (["0,126", "1.5", "0,250"], "decimal or between thousands"),
+    "commas twice": (["0,126", "1,234,567", "0,250"], "is no number"),
+}
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+@pytest.mark.parametrize("kind", COMMAS)
+def test_decimal_commas_are_read_where_they_cannot_be_thousands(kind, separator, tmp_path):
+    numbers, refused = COMMAS[kind]
+    rows = [[numbers[i % 3], str(7 * i % 11), "ab"[i % 2]] for i in range(20)]
+    lines = [separator.join(each) for each in [["u", "v", "label"], *rows]]
+    (tmp_path / "x.csv").write_text("\n".join(lines))
+    if refused:
+        with pytest.raises(UserError, match=refused):
+            load(str(tmp_path / "x.csv"), 0)
+        return
+    data = load(str(tmp_path / "x.csv"), 0)
+    wanted = {float(each.replace(",", ".")) for each in numbers}
+    places = np.unique(np.r_[data.X_train, data.X_test][:, 0])
+    steps = np.diff(sorted(wanted))
+    np.testing.assert_allclose(np.diff(places) / np.ptp(places), steps / steps.sum(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("suffix", ["csv", "npz"])
+def test_no_warning_comes_before_the_refusal_of_an_infinite_column(value, suffix, tmp_path):
+    """Tests take warnings for errors, which would come in place of the refusal."""
+    X = np.where(np.arange(ROWS)[:, None] // 4 % 2 == [0, 2], value, NOISE)
+    save(tmp_path / "rows.csv", {"x": X[:, 0], "z": X[:, 1]})
+    np.savez(tmp_path / "rows.npz", X=X, y=SORTED)
+    with pytest.raises(UserError, match=r"no NaN|has no value"):
+        load(str(tmp_path / f"rows.{suffix}"), 0)
+
+
 def test_a_name_of_data_that_is_a_folder_too_is_said(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert load("digits", 0).notes == ()
