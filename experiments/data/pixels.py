@@ -38,18 +38,19 @@ def picture_columns(
     """Returns the names and the values of numbers of pictures that may tell the class.
 
     Such are the mean of a channel, whether a picture is gray, and single pixels, which are left out
-    if a mean may. Of many pixels some are returned.
+    if a mean may. Of several pixels the first is returned, with their number.
     """
     some = stratified(y)[:SCREEN]
     means = _beyond_chance(_summaries(X[some]), y[some])
     names = [f"the mean of channel {channel}" for channel in range(X.shape[3])]
     names.append("being gray or colored")
     table = _summaries(X)[:, means] if len(means) else np.zeros((len(X), 0))
-    pixels = [] if {*means} - {X.shape[3]} else _telling_pixels(X, y)[:MOST]
-    places = [np.unravel_index(pixel, X.shape[1:]) for pixel in pixels]
-    columns = [X[:, *place].astype(np.float64) for place in places]
-    shown = [f"pixel ({row}, {column}) of channel {channel}" for row, column, channel in places]
-    return _still_telling([*(names[each] for each in means), *shown], [*table.T, *columns], y)
+    kept = np.flatnonzero(may_tell(table, y))
+    named, columns = [names[each] for each in means[kept].tolist()], [*table[:, kept].T]
+    if not {*means[kept]} - {X.shape[3]}:
+        pixel, column = _first_pixel(X, y)
+        named, columns = named + pixel, columns + column
+    return named, np.stack([np.zeros(len(y)), *columns], 1)[:, 1:]
 
 
 def file_columns(pictures: Sequence[Mapping[str, object]], y: Labels) -> tuple[list[str], Table]:
@@ -62,7 +63,9 @@ def file_columns(pictures: Sequence[Mapping[str, object]], y: Labels) -> tuple[l
     names = [*pictures[0]]
     columns = [np.array([each[name] for each in pictures]) for name in names]
     codes = [c if c.dtype.kind == "i" else np.unique(c, return_inverse=True)[1] for c in columns]
-    return _still_telling([f"the {name} of the files" for name in names], codes, y)
+    table = np.stack(codes, 1).astype(np.float64)
+    kept = np.flatnonzero(may_tell(table, y) | _has_rows(y, len(names)))
+    return [f"the {names[each]} of the files" for each in kept.tolist()], table[:, kept]
 
 
 def properties(image: Image.Image) -> dict[str, object]:
@@ -76,15 +79,6 @@ def properties(image: Image.Image) -> dict[str, object]:
         BITS: image.info.get(BITS, 8),
         "quality": str(getattr(image, "quantization", "")),
     }
-
-
-def _still_telling(
-    names: Sequence[str], columns: Sequence[Num[np.ndarray, " rows"]], y: Labels
-) -> tuple[list[str], Table]:
-    """Returns the columns that may tell the class by all rows, with their names."""
-    table = np.stack([np.zeros(len(y)), *columns], 1)[:, 1:]
-    kept = np.flatnonzero(may_tell(table, y))
-    return [names[each] for each in kept], table[:, kept]
 
 
 def may_tell(X: Table, y: Labels) -> Bool[np.ndarray, " columns"]:
@@ -125,6 +119,20 @@ def _beyond_chance(X: Table, y: Labels) -> Int[np.ndarray, " kept"]:
 def _has_rows(y: Labels, columns: int) -> bool:
     """Returns True for so many rows that chance separates a class from the others in no column."""
     return math.comb(len(y), int(np.unique_counts(y).counts.min())) >= WAYS * columns
+
+
+def _first_pixel(
+    X: Num[np.ndarray, "rows height width channels"], y: Labels
+) -> tuple[list[str], list[Num[np.ndarray, " rows"]]]:
+    """Returns the name and the values of the first pixel that may tell the class; empty if none."""
+    places = [np.unravel_index(pixel, X.shape[1:]) for pixel in _telling_pixels(X, y)[:MOST]]
+    columns = [X[:, *place].astype(np.float64) for place in places]
+    kept = [each for each, column in enumerate(columns) if may_tell(column[:, None], y)[0]]
+    if not kept:
+        return [], []
+    row, column, channel = places[kept[0]]
+    such = f", of {len(kept)}{' or more' * (len(kept) == MOST)} such," * (len(kept) > 1)
+    return [f"pixel ({row}, {column}) of channel {channel}{such}"], [columns[kept[0]]]
 
 
 def _telling_pixels(

@@ -35,8 +35,11 @@ GRAY = np.where(CLASS[:, None, None, None] == 1, noise(1), noise())
 
 #: Pictures that tell the class by one number, and the words that say by which.
 TELLING = {
-    "the first pixel": (marked((0, 0), CLASS), "pixel (0, 0) of channel 0 has one value"),
-    "the last pixel": (marked((-1, -1), 50 * CLASS), "pixel (7, 7) of channel 0 has one value"),
+    "the first pixel": (
+        marked((0, 0), CLASS),
+        "pixel (0, 0) of channel 0, of 3 such, has one value",
+    ),
+    "the last pixel": (marked((-1, -1), 50 * CLASS), "pixel (7, 7) of channel 0, of 3 such, has"),
     "one channel of a pixel": (marked((3, 4, 1), 9 - CLASS), "pixel (3, 4) of channel 1 has one"),
     "a pixel of one class": (marked((0, 0, 2), CLASS == 2), "pixel (0, 0) of channel 2 has one"),
     "a pixel and some noise": (
@@ -70,7 +73,7 @@ def test_pictures_that_are_streamed_are_searched_too():
 
     source = Source(Records(records), "image", "label")
     data = make_streamed("rows", Stream(source, source), "abc")
-    assert "pixel (0, 0) of channel 0 has one value" in data.notes[0]
+    assert "pixel (0, 0) of channel 0, of 3 such, has one value" in data.notes[0]
 
 
 #: Pictures of which no number tells the class.
@@ -103,11 +106,13 @@ def test_digits_have_no_note_however_few(count):
 
 
 def saved(folder: Path, forms: dict) -> str:
-    """Saves eight pictures per class, each class in its form: suffix, mode, size and options."""
+    """Saves eight pictures per class in its forms: suffix, mode, size and options."""
     random = np.random.default_rng(0)
-    for name, (suffix, mode, size, options) in forms.items():
+    for name, form in forms.items():
         (folder / "set" / name).mkdir(parents=True)
         for number in range(8):
+            several = form if isinstance(form, list) else [form]
+            suffix, mode, size, options = several[number % len(several)]
             pixels = random.integers(0, 256, (*size, 3), np.uint8)
             image = Image.fromarray(pixels).convert(mode)
             image.save(folder / "set" / name / f"{number}{suffix}", **options)
@@ -134,6 +139,11 @@ FORMS = {
         (".jpg", "RGB", (16, 16), {"quality": 90}),
         "quality",
     ),
+    "two formats in one class": (
+        [(".bmp", *USUAL[1:]), (".webp", *USUAL[1:])],
+        USUAL,
+        "format",
+    ),
     "nothing": (USUAL, USUAL, None),
 }
 
@@ -148,7 +158,7 @@ def test_a_form_of_files_that_tells_the_class_is_named(kind, tmp_path):
     for path in (place, str(tmp_path / "set.zip")):
         notes = "\n".join(load(path, 0, resize=8).notes)
         assert ("write all files alike" in notes) == (what is not None)
-        assert what is None or f"the {what} of the files has one value per class" in notes
+        assert what is None or f"the {what} of the files " in notes
 
 
 def test_forms_that_both_classes_have_tell_nothing(tmp_path):
