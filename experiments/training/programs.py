@@ -1,6 +1,7 @@
 """Digests of a network's programs: what is trained, whatever set, file or clock it was made of."""
 
 import hashlib
+import inspect
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,6 +25,8 @@ def check_repeats(trainer: Trainer, dataset: Dataset) -> None:
     Such a network draws from NumPy's global generator, reads the clock or counts its calls, there
     or when its file is executed; a program that makes it, or calls it, is another each time.
     """
+    # The method refuses here a network that it does not fit.
+    jax.eval_shape(inspect.unwrap(trainer.init), np.uint32(0), dataset.X_train[:2])
     digests = [network_digest(trainer, dataset) for _ in range(2)]
     with executed_afresh(trainer.config.model):  # Where a count of calls begins again.
         model = abstract_network(trainer.network, trainer.placement)
