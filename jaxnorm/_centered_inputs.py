@@ -10,18 +10,21 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._axes import per_unit, unit_shape
-from jaxnorm._checks import FRACTION, check_number, check_optimizer
+from jaxnorm._checks import FRACTION, check_no_functions, check_number, check_optimizer
 from jaxnorm._decoupled_scales import DecoupledScalesState, covectors, renewed_slopes
 from jaxnorm._input_means import (
     ByPath,
     Pairs,
     averaged,
+    check_finite_statistics,
+    check_same_tree,
     measured,
     pairs_in,
     plain_program,
     program_of_pairs,
 )
 from jaxnorm._layout import Layout
+from jaxnorm._momenta import map_momenta
 from jaxnorm._numerics import wide_dtype
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._trace.interpret import Apply, compiled, trace
@@ -86,9 +89,11 @@ def centered_inputs(
         ``apply_if_finite`` work outside and inside.
 
     Raises:
-        ValueError: if no kernel has a bias of its own; in ``update``, for extra arguments that are
-            functions of the parameters (line searches, the opaque mode of SAM): they would be
-            called with parameters in other coordinates.
+        ValueError: if no kernel has a bias of its own, and if the inputs' means are not finite; in
+            ``init``, for a tree with the kernels at other paths than in ``params``, such as
+            ``optax.LookaheadParams``; in ``update``, for extra arguments that are functions of the
+            parameters (line searches, the opaque mode of SAM): they would be called with parameters
+            in other coordinates.
         TypeError: for an optimizer or a model that is none.
 
     Under jit, pmap and shard_map with replicated parameters every device does the same, with no
@@ -122,19 +127,23 @@ def centered_inputs(
         return measured(trace(apply, params, inputs, pairs, free), pairs)
 
     first = compiled(means_of, params, inputs)
+    check_finite_statistics(first, "centered_inputs")
     inner = optax.with_extra_args_support(optimizer)
 
     def init(params: PyTree) -> CenteredInputsState:
+        check_same_tree(pairs, params, "centered_inputs")
         present = _present(pairs, params)
         means = map_entries(
-            lambda path, _: first[path] if path in present else optax.MaskedNode(), params
+            # The state's own: donated, it would take the optimizer's array with it.
+            lambda path, _: jnp.copy(first[path]) if path in present else optax.MaskedNode(),
+            params,
         )
         return CenteredInputsState(means, inner.init(_shifted(params, means, pairs, 1)))
 
     def update(
         updates: PyTree, state: CenteredInputsState, params: PyTree | None = None, **extra: Any
     ) -> tuple[PyTree, CenteredInputsState]:
-        _check_no_functions(extra)
+        check_no_functions(extra, "centered_inputs")
         means = state.means
         gradients = _covector(updates, means, pairs)
         shifted = None if params is None else _shifted(params, means, pairs, 1)
@@ -156,9 +165,11 @@ def refresh_input_means(
     """Moves the input means of `centered_inputs` towards those of a minibatch.
 
     C <- d C + (1 - d) `input_means`(params, inputs), and the momentum is carried over into the new
-    coordinates: m_W <- m_W - (C_new - C_old) m_b, for the momentum of SGD, the first moment of Adam
-    and its relatives, and gradients that ``MultiSteps`` accumulates inside. Second moments (Adam),
-    preconditioners and copies of the parameters (schedule-free optimizers) cannot be carried over
+    coordinates: m_W <- m_W - (C_new - C_old) m_b, for averages and sums of gradients: the momentum
+    of SGD, the first moments of Adam and its relatives (Lion, AdEMAMix, Prodigy), what
+    ``MultiSteps`` accumulates inside. Second moments, averages of steps that are rescaled already
+    (NovoGrad, Adafactor), copies of the parameters (schedule-free optimizers), and momenta of
+    kernels whose biases have another optimizer (Muon, ``optax.partition``) cannot be carried over
     and stay as they are: with those refresh slowly, by a ``decay`` near 1. The slopes that
     ``normalizer_free(decoupled=True)`` measures move by the same d; the momentum stays for them.
 
@@ -175,8 +186,9 @@ def refresh_input_means(
         axis_name: under pmap and shard_map, the axis of the devices, over which means are averaged.
 
     Returns:
-        The state with the new means. A pure function: call it inside a jitted step, at every step
-        or every some steps.
+        The state with the new means; those that are not finite on this minibatch, as for a row of
+        NaN whose step ``apply_if_finite`` skips, stay as they were. A pure function: call it inside
+        a jitted step, at every step or every some steps.
 
     Raises:
         ValueError: if the state contains no `centered_inputs`, for a decay outside of [0, 1], and
@@ -247,33 +259,26 @@ def _is_state(x: Any) -> bool:
     return isinstance(x, CenteredInputsState)
 
 
-#: Fields of optax's states that hold an average, or a sum, of gradients.
-_MOMENTA = ("trace", "mu", "acc_grads")
-
-
 def _carried(state: Any, change: PyTree, params: PyTree, pairs: Pairs) -> Any:
     """Returns an optimizer's state with its averages of gradients in the new coordinates."""
 
-    def has_momentum(x: Any) -> bool:
-        return isinstance(x, tuple) and any(name in getattr(x, "_fields", ()) for name in _MOMENTA)
+    def moved(average: PyTree) -> PyTree:
+        return _covector(average, change, _of_shape(pairs, average, params))
 
-    def is_leaf(x: Any) -> bool:
-        return has_momentum(x) or isinstance(x, DecoupledScalesState)
-
-    def carried(x: Any) -> Any:
-        if isinstance(x, DecoupledScalesState):
-            inside = covectors(change, x, params, pairs)
-            return x._replace(inner_state=_carried(x.inner_state, inside, params, pairs))
-        if not has_momentum(x):
+    def inside(x: Any) -> Any:
+        if not isinstance(x, DecoupledScalesState):
             return x
-        fields = {name: getattr(x, name) for name in _MOMENTA if hasattr(x, name)}
-        moved = {name: _covector(m, change, pairs) for name, m in fields.items() if m is not None}
-        inner = getattr(x, "inner_opt_state", None)
-        if inner is not None:
-            moved["inner_opt_state"] = _carried(inner, change, params, pairs)
-        return x._replace(**moved)
+        within = covectors(change, x, params, pairs)
+        return x._replace(inner_state=_carried(x.inner_state, within, params, pairs))
 
-    return jax.tree.map(carried, state, is_leaf=is_leaf)
+    state = map_momenta(moved, state, DecoupledScalesState)
+    return jax.tree.map(inside, state, is_leaf=lambda x: isinstance(x, DecoupledScalesState))
+
+
+def _of_shape(pairs: Pairs, tree: PyTree, params: PyTree) -> Pairs:
+    """Returns the pairs whose kernel has its own shape in a tree: a projected gradient has not."""
+    shapes, own = ({path: np.shape(x) for path, x in _entries(t)} for t in (tree, params))
+    return {path: pair for path, pair in pairs.items() if shapes.get(path) == own.get(path)}
 
 
 def _entries(tree: PyTree) -> list[tuple[Path, Any]]:
@@ -321,14 +326,3 @@ def _shifted(params: PyTree, means: PyTree, pairs: Pairs, sign: int) -> PyTree:
 def _wide(*arrays: Values) -> list[Values]:
     """Returns the arrays in one type, float32 or wider."""
     return [x.astype(wide_dtype(*(y.dtype for y in arrays))) for x in arrays]
-
-
-def _check_no_functions(extra: dict[str, Any]) -> None:
-    """Raises ValueError for functions of the parameters, which are in other coordinates here."""
-    functions = sorted(name for name, value in extra.items() if callable(value))
-    if functions:
-        raise ValueError(
-            f"update got the functions {functions}, which the optimizer would call with parameters "
-            "in the coordinates of centered inputs. Line searches, and SAM in its opaque mode, do "
-            "not go with centered_inputs: use them without it."
-        )

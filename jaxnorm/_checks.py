@@ -96,6 +96,17 @@ def check_params(params: Any, name: str) -> None:
         raise ValueError(f"{name} got no params; call update(gradients, state, params).")
 
 
+def check_no_functions(extra: dict[str, Any], name: str) -> None:
+    """Raises ValueError for functions of the parameters, which are in other coordinates inside."""
+    functions = sorted(key for key, value in extra.items() if callable(value))
+    if functions:
+        raise ValueError(
+            f"update got the functions {functions}, which the optimizer inside {name} would call "
+            "with parameters in other coordinates. Line searches, and SAM in its opaque mode, do "
+            "not go with it: use them without, by normalizer_free(..., centered=False) for example."
+        )
+
+
 def warn(text: str) -> None:
     """Warns from the library's own line, so that Python's filter shows each text once."""
     warnings.warn(text, UserWarning, stacklevel=2)

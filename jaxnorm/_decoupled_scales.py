@@ -8,11 +8,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._checks import check_params
+from jaxnorm._checks import check_no_functions, check_params
 from jaxnorm._input_means import (
     ByPath,
     Pairs,
     averaged,
+    check_finite_statistics,
+    check_same_tree,
     pairs_in,
     plain_program,
     positions,
@@ -91,6 +93,7 @@ def decoupled_scales(
         return measured_slopes(trace(apply, params, inputs, pairs, free), pairs)
 
     first = compiled(slopes, params, inputs)
+    check_finite_statistics(first, "decoupled_scales")
     sizes = {
         path: nonzero(jnp.sqrt(squared_norm(promote(w), pairs[path].fan_in)))
         for path, w in named_entries(params)
@@ -101,10 +104,13 @@ def decoupled_scales(
     def of(values: ByPath, tree: PyTree) -> PyTree:
         present = {path for path, x in named_entries(tree) if not is_absent(x)} & values.keys()
         return map_entries(
-            lambda path, _: values[path] if path in present else optax.MaskedNode(), tree
+            # The state's own: donated, it would take the optimizer's array with it.
+            lambda path, _: jnp.copy(values[path]) if path in present else optax.MaskedNode(),
+            tree,
         )
 
     def init(params: PyTree) -> DecoupledScalesState:
+        check_same_tree(pairs, params, "decoupled_scales")
         slopes, norms = of(first, params), of(sizes, params)
         return DecoupledScalesState(slopes, norms, inner.init(_relative(params, norms)))
 
@@ -112,6 +118,7 @@ def decoupled_scales(
         updates: PyTree, state: DecoupledScalesState, params: PyTree | None = None, **extra: Any
     ) -> tuple[PyTree, DecoupledScalesState]:
         check_params(params, "decoupled_scales")
+        check_no_functions(extra, "decoupled_scales")
         gradients = covectors(updates, state, params, pairs)
         steps, inner_state = inner.update(
             gradients, state.inner_state, _relative(params, state.sizes), **extra

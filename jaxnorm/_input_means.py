@@ -5,12 +5,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, PyTree
 
+from jaxnorm._checks import known_values
 from jaxnorm._layout import Layout, kernels_by_path
 from jaxnorm._numerics import promote, wide_dtype
-from jaxnorm._paths import Path, is_absent, map_entries, named_entries
+from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._trace.interpret import Apply, Program, interpreted, trace
 from jaxnorm._trace.kernels import BiasedKernel, biased_kernels
 from jaxnorm._trace.primitives import PRODUCTS, product_axes
@@ -167,10 +169,15 @@ def positions(layer: Layer, output: Values) -> list[int]:
 
 
 def averaged(old: PyTree, values: ByPath, decay: float | Float[Array, ""]) -> PyTree:
-    """Returns measured values that moved towards new ones: d old + (1 - d) new."""
+    """Returns measured values that moved towards new ones: d old + (1 - d) new.
+
+    A value that is not finite now would never leave the average, so the old one stays.
+    """
 
     def average(path: Path, x: Any) -> Any:
-        return x if is_absent(x) else decay * x + (1 - decay) * values[path]
+        if is_absent(x):
+            return x
+        return jnp.where(jnp.isfinite(values[path]), decay * x + (1 - decay) * values[path], x)
 
     return map_entries(average, old)
 
@@ -181,6 +188,38 @@ def _wide_product(layer: Layer, operands: list[Any], result: Values) -> Values:
     if is_wide or layer.equation.primitive.name not in PRODUCTS:
         return result
     return _bound(layer.equation, _widened(operands))
+
+
+def check_finite_statistics(values: ByPath, name: str) -> None:
+    """Raises ValueError for values that a minibatch made infinite or NaN."""
+    known = {path: known_values(x) for path, x in values.items()}
+    bad = [path for path, x in known.items() if x is not None and not np.isfinite(x).all()]
+    if bad:
+        raise ValueError(
+            f"{name} measured values that are infinite or NaN at the inputs of {listed(bad)}; "
+            "wanted a minibatch and parameters that are finite. Look for NaN in the inputs."
+        )
+
+
+def check_same_tree(pairs: Pairs, tree: PyTree, name: str) -> None:
+    """Raises ValueError for a tree without these kernels and biases, unless a mask hides them."""
+    entries = named_entries(tree)
+    paths = {path for path, _ in entries}
+    hidden = {tuple(path) for path, x in entries if is_absent(x)}
+    wanted = sorted({*pairs} | {pair.bias for pair in pairs.values()})
+    missing = [
+        path
+        for path in wanted
+        if path not in paths and not any(path[:n] in hidden for n in range(len(path)))
+    ]
+    if missing:
+        raise ValueError(
+            f"init of {name} got a tree without {listed(missing)}; its paths are "
+            f"{listed(path for path, _ in entries)}. "
+            "Wanted the parameters that the optimizer was made with. For copies or parts of them "
+            "({'params': raw}, optax.LookaheadParams) put the wrapper around the optimizer that "
+            "you got, optax.lookahead(tx, ...), and its init gets the parameters themselves."
+        )
 
 
 def _first_unit(layer: Layer, operands: list[Any]) -> Values:
