@@ -10,7 +10,7 @@ from jaxnorm._checks import check_optimizer
 from jaxnorm._kinds import Scaled, WeightNormalized
 from jaxnorm._layout import Layout, Setting, flax_layout
 from jaxnorm._node import Axes, is_node
-from jaxnorm._paths import listed, named_entries
+from jaxnorm._paths import is_absent, listed, named_entries
 from jaxnorm._reparametrize import reparametrize
 from jaxnorm._sphere import check_nonzero, project
 from jaxnorm._sphere_projection import sphere_projection
@@ -51,7 +51,8 @@ def constrain(
         ValueError: if the layout constrains nothing, a centered unit has a single weight, c is not
             positive, params are reparametrized already, or a kernel is all zero (the last one of a
             branch that starts at zero) or, if centered, of equal weights per unit: its first step,
-            however small, would take it to the sphere.
+            however small, would take it to the sphere. In ``update``, for gradients of effective
+            weights in the place of those of the raw parameters.
         TypeError: for an optimizer that is none.
 
     Warns:
@@ -77,7 +78,7 @@ def constrain(
         check_nonzero(kernel, f"the parameter {path!r}")
         return Scaled.from_kernel(kernel, axes)
 
-    return reparametrize(kernels, node, layout), optax.chain(optimizer, last)
+    return reparametrize(kernels, node, layout), _of_raw(optax.chain(optimizer, last))
 
 
 def linearly_constrain(
@@ -179,7 +180,38 @@ def propagate_normalization(
 
     unit = project(params, layout=layout, squared_radius=1.0, centered=centered)
     last = sphere_projection(layout=layout, squared_radius=1.0, centered=centered)
-    return reparametrize(unit, node, layout), optax.chain(optimizer, last)
+    return reparametrize(unit, node, layout), _of_raw(optax.chain(optimizer, last))
+
+
+def _of_raw(
+    optimizer: optax.GradientTransformationExtraArgs,
+) -> optax.GradientTransformationExtraArgs:
+    """Returns the optimizer, whose ``update`` refuses gradients of other weights than the raw."""
+
+    def update(
+        updates: PyTree, state: Any, params: PyTree | None = None, **extra: Any
+    ) -> tuple[PyTree, Any]:
+        _check_kinds(updates, params)
+        edited: tuple[PyTree, Any] = optimizer.update(updates, state, params, **extra)
+        return edited
+
+    return optax.GradientTransformationExtraArgs(optimizer.init, update)
+
+
+def _check_kinds(updates: PyTree, params: PyTree) -> None:
+    """Raises ValueError for nodes in one of both trees that are arrays in the other."""
+    kinds, of_params = (
+        {path: is_node(x) for path, x in named_entries(tree) if not is_absent(x)}
+        for tree in (updates, params)
+    )
+    differing = [path for path, kind in kinds.items() if of_params.get(path, kind) != kind]
+    if differing:
+        plain, raw = ("gradients", "parameters")[:: -1 if kinds[differing[0]] else 1]
+        raise ValueError(
+            f"update got plain {plain} beside raw {raw} at {listed(differing)}; expected both of "
+            "the raw parameters, whose kernels are nodes: gradients = jax.grad(lambda raw: "
+            "loss(jaxnorm.effective(raw)))(raw), then update(gradients, state, raw)."
+        )
 
 
 def _check_plain(params: PyTree, name: str) -> None:

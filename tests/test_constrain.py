@@ -125,3 +125,30 @@ def test_propagate_normalization_keeps_directions_of_norm_one(centered: bool) ->
     np.testing.assert_allclose(norms, 1.0, **FLOAT32)
     assert (np.abs(sums).max() < 1e-6) == centered
     np.testing.assert_array_equal(raw["head"]["kernel"], params()["head"]["kernel"])
+
+
+CALLS = {"constrain": constrain, "propagate_normalization": propagate_normalization}
+MISTAKES = {"gradients": ("gradients", "parameters"), "parameters": ("parameters", "gradients")}
+
+
+@pytest.mark.parametrize("optimizer", [optax.sgd(RATE), optax.lion(RATE)], ids=["sgd", "lion"])
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("call", CALLS)
+def test_gradients_of_the_effective_weights_are_refused(
+    call: str, mistake: str, optimizer: Any
+) -> None:
+    """They are arrays where the raw parameters are nodes."""
+    raw, tx = CALLS[call](params(), optimizer, layout=HIDDEN)
+    given = {"gradients": raw, "parameters": raw, mistake: effective(raw)}
+    plain, other = MISTAKES[mistake]
+    message = rf"plain {plain} beside raw {other} at body/kernel; .*jax\.grad\(lambda raw"
+    with pytest.raises(ValueError, match=message):
+        tx.update(given["gradients"], tx.init(raw), given["parameters"])
+
+
+def test_masks_around_the_optimizer_are_taken() -> None:
+    raw, tx = constrain(params(), optax.sgd(RATE), layout=HIDDEN)
+    for mask in ({"body": False, "head": True}, {"body": True, "head": False}):
+        masked = optax.masked(tx, mask)
+        updates, _ = masked.update(raw, masked.init(raw), raw)
+        assert jax.tree.structure(updates) == jax.tree.structure(raw)
