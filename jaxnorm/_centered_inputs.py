@@ -28,6 +28,7 @@ from jaxnorm._momenta import map_momenta
 from jaxnorm._numerics import wide_dtype
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._trace.interpret import Apply, compiled, trace
+from jaxnorm._trace.samples import count_rows
 
 Values = Float[Array, "..."]
 
@@ -85,8 +86,10 @@ def centered_inputs(
 
     Returns:
         A transformation whose state has C beside the optimizer's own state. Without ``params`` it
-        works for optimizers that need none. Schedules, averages of parameters, ``MultiSteps`` and
-        ``apply_if_finite`` work outside and inside.
+        works for optimizers that need none. Schedules, ``MultiSteps`` and ``apply_if_finite`` work
+        outside and inside. Parameters that an optimizer keeps to be read (the average of
+        ``schedule_free``, the copies of ``lookahead``) have b' inside, in the place of b: put these
+        wrappers outside, ``schedule_free(tx, ...)``.
 
     Raises:
         ValueError: if no kernel has a bias of its own, and if the inputs' means are not finite; in
@@ -131,7 +134,7 @@ def centered_inputs(
     inner = optax.with_extra_args_support(optimizer)
 
     def init(params: PyTree) -> CenteredInputsState:
-        check_same_tree(pairs, params, "centered_inputs")
+        check_same_tree(pairs, params, "init of centered_inputs")
         present = _present(pairs, params)
         means = map_entries(
             # The state's own: donated, it would take the optimizer's array with it.
@@ -145,6 +148,10 @@ def centered_inputs(
     ) -> tuple[PyTree, CenteredInputsState]:
         check_no_functions(extra, "centered_inputs")
         means = state.means
+        measured = dict(_entries(means)).keys() & pairs.keys()
+        check_same_tree(
+            {path: pairs[path] for path in measured}, updates, "update of centered_inputs"
+        )
         gradients = _covector(updates, means, pairs)
         shifted = None if params is None else _shifted(params, means, pairs, 1)
         steps, inner_state = inner.update(gradients, state.inner_state, shifted, **extra)
@@ -179,7 +186,7 @@ def refresh_input_means(
         params: the parameters now.
         *inputs: a minibatch, and the other arguments.
         decay: d, from 0 (only this minibatch) to 1 (no change); None for 0.9, and for 1 - n/640 if
-            the inputs have fewer than 64 rows n, on all devices of ``axis_name`` together. The
+            the first input has fewer than 64 rows n, on all devices of ``axis_name`` together. The
             noise of the means of a few rows is fed back through the weights, and a training may
             diverge of it: the average should span some hundreds of rows.
         free: as `centered_inputs` or `normalizer_free` got it.
@@ -211,7 +218,7 @@ def refresh_input_means(
     Source: ours; the coordinates are those of the sources of `centered_inputs`.
     """
     if decay is None:
-        decay = _decay_of(inputs, axis_name)
+        decay = default_decay(inputs, axis_name)
     check_number(decay, FRACTION, "decay", "0.9 for example")
     states = [x for x in jax.tree.leaves(opt_state, is_leaf=_is_state) if _is_state(x)]
     if not states:
@@ -236,11 +243,10 @@ def refresh_input_means(
     return renewed_slopes(opt_state, program, pairs, decay, axis_name)
 
 
-def _decay_of(inputs: tuple[Any, ...], axis_name: Hashable | None) -> float:
+def default_decay(inputs: tuple[Any, ...], axis_name: Hashable | None) -> float:
     """Returns the share of the old means that stays: an average over at least `AVERAGED_ROWS`."""
-    rows = min((len(x) for x in jax.tree.leaves(inputs) if np.ndim(x)), default=AVERAGED_ROWS)
     devices = 1 if axis_name is None else jax.lax.axis_size(axis_name)
-    return max(0.9, 1 - rows * devices / AVERAGED_ROWS)
+    return max(0.9, 1 - count_rows(inputs) * devices / AVERAGED_ROWS)
 
 
 def _kept(pairs: Pairs, states: list[CenteredInputsState]) -> Pairs:

@@ -110,7 +110,7 @@ def decoupled_scales(
         )
 
     def init(params: PyTree) -> DecoupledScalesState:
-        check_same_tree(pairs, params, "decoupled_scales")
+        check_same_tree(pairs, params, "init of decoupled_scales")
         slopes, norms = of(first, params), of(sizes, params)
         return DecoupledScalesState(slopes, norms, inner.init(_relative(params, norms)))
 

@@ -202,24 +202,21 @@ def check_finite_statistics(values: ByPath, name: str) -> None:
 
 
 def check_same_tree(pairs: Pairs, tree: PyTree, name: str) -> None:
-    """Raises ValueError for a tree without these kernels and biases, unless a mask hides them."""
+    """Raises ValueError for a tree with none of these kernels, unless a mask hides them."""
     entries = named_entries(tree)
-    paths = {path for path, _ in entries}
+    paths = {tuple(path) for path, _ in entries}
     hidden = {tuple(path) for path, x in entries if is_absent(x)}
-    wanted = sorted({*pairs} | {pair.bias for pair in pairs.values()})
-    missing = [
-        path
-        for path in wanted
-        if path not in paths and not any(path[:n] in hidden for n in range(len(path)))
-    ]
-    if missing:
+    if pairs and not any({*_prefixes(path)} & hidden or path in paths for path in pairs):
         raise ValueError(
-            f"init of {name} got a tree without {listed(missing)}; its paths are "
-            f"{listed(path for path, _ in entries)}. "
-            "Wanted the parameters that the optimizer was made with. For copies or parts of them "
-            "({'params': raw}, optax.LookaheadParams) put the wrapper around the optimizer that "
-            "you got, optax.lookahead(tx, ...), and its init gets the parameters themselves."
+            f"{name} got a tree without the kernels {listed(pairs)}; its paths are "
+            f"{listed(path for path, _ in entries)}. Pass the parameters that the optimizer was "
+            "made with. For a tree around them, as {'params': raw} or optax.LookaheadParams, put "
+            "the wrapper around the optimizer that you got: optax.lookahead(tx, ...)."
         )
+
+
+def _prefixes(path: Path) -> list[tuple[str, ...]]:
+    return [path[:length] for length in range(len(path) + 1)]
 
 
 def _first_unit(layer: Layer, operands: list[Any]) -> Values:

@@ -10,6 +10,7 @@ import optax
 import pytest
 
 from jaxnorm import centered_inputs, refresh_input_means
+from jaxnorm._centered_inputs import default_decay
 from jaxnorm._decoupled_scales import decoupled_scales
 from tests.draws import draw, normal
 from tests.trees import assert_close, by_path, quick_jit
@@ -150,7 +151,6 @@ OTHER_TREES = {
     "copies": optax.LookaheadParams(PARAMS, PARAMS),
     "a part": PARAMS["hidden"],
     "a list": list(PARAMS.values()),
-    "without a bias": PARAMS | {"hidden": {"kernel": PARAMS["hidden"]["kernel"]}},
 }
 
 
@@ -158,8 +158,11 @@ OTHER_TREES = {
 def test_a_tree_with_the_kernels_at_other_paths_is_refused(tree: str, wrapped: Any) -> None:
     """It would be trained as if nothing had been wrapped."""
     name, tx = wrapped
-    with pytest.raises(ValueError, match=rf"init of {name} .*hidden/bias.*optax\.lookahead\(tx"):
+    with pytest.raises(ValueError, match=rf"init of {name} .*hidden/kernel.*optax\.lookahead\(tx"):
         tx.init(OTHER_TREES[tree])
+    if name == "centered_inputs":
+        with pytest.raises(ValueError, match=r"update of centered_inputs .*hidden/kernel"):
+            tx.update(OTHER_TREES[tree], tx.init(PARAMS), OTHER_TREES[tree])
 
 
 MASKED: dict[str, Any] = {
@@ -209,3 +212,21 @@ def test_functions_of_the_parameters_are_refused(wrapped: Any) -> None:
     message = rf"value_fn.*inside {name}.*Line searches.*centered=False"
     with pytest.raises(ValueError, match=message):
         tx.update(PARAMS, tx.init(PARAMS), PARAMS, **extra)
+
+
+#: Further inputs that have no rows of the minibatch along their first axis.
+OTHER_INPUTS = {
+    "none": (),
+    "a key of two words": (np.zeros(2, np.uint32),),
+    "edges": (np.zeros((2, 90), np.int32),),
+    "a condition": (np.ones(3, np.float32),),
+    "a number": (0.5,),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_INPUTS)
+def test_the_default_decay_counts_the_rows_of_the_first_input(name: str) -> None:
+    """The average is as fast whatever the model gets beside its minibatch."""
+    inputs = (np.zeros((64, 6), np.float32), *OTHER_INPUTS[name])
+    assert default_decay(inputs, None) == 0.9
+    assert default_decay((inputs[0][:32], *inputs[1:]), None) == 1 - 32 / 640
