@@ -189,11 +189,10 @@ def test_masks_and_absent_leaves_are_taken(tree: str, wrapped: Any) -> None:
 
 def test_a_state_can_be_donated_and_made_again(wrapped: Any) -> None:
     """A state that shares arrays with the optimizer would take them away with it."""
-    _, tx = wrapped
-    step = quick_jit(lambda state: jax.tree.map(jnp.zeros_like, state), donate_argnums=0)
-    before = jax.device_get(tx.init(PARAMS))
-    step(tx.init(PARAMS))
-    jax.tree.map(np.testing.assert_array_equal, jax.device_get(tx.init(PARAMS)), before)
+    states = [wrapped[1].init(PARAMS) for _ in range(2)]
+    one, other = ({id(x) for x in jax.tree.leaves(state)} for state in states)
+    assert one
+    assert not one & other
 
 
 def test_lookahead_goes_around_the_optimizer(wrapped: Any) -> None:
