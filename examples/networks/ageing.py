@@ -79,7 +79,7 @@ def programs(
     _, tx = make(0)
 
     def logits(raw: Any, x: Any, train: bool) -> jax.Array:
-        return built.fast(prepared.plain(raw), built.state, x, train=train)[0]
+        return built.fast.apply(prepared.plain(raw), built.state, x, train=train)[0]
 
     @jax.jit
     def step(raw: Any, opt_state: Any, x: Any, y: Any) -> Any:

@@ -56,12 +56,14 @@ class BottleneckResNet(nn.Module):
     make_conv: Callable[..., Any] = nn.Conv
     last_scale: float = 0.0
     dtype: Any = None
+    momentum: float = 0.9
 
     @nn.compact
     def __call__(self, x: jax.Array, train: bool = True) -> jax.Array:
         """Returns logits."""
         conv = partial(self.make_conv, use_bias=not self.batch_norm, dtype=self.dtype)
-        norm = partial(nn.BatchNorm, use_running_average=not train, momentum=0.9, dtype=self.dtype)
+        options = {"use_running_average": not train, "momentum": self.momentum}
+        norm = partial(nn.BatchNorm, dtype=self.dtype, **options)
         norm = self.make_norm or (norm if self.batch_norm else Identity)
         x = nn.relu(norm(name="bn_init")(conv(self.width, (3, 3), name="conv_init")(x)))
         for stage in range(3):

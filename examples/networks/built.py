@@ -17,31 +17,44 @@ from examples.networks.inception_nnx import Inception
 from examples.networks.mbconv import MBConvNet
 from examples.networks.mobilenet import MobileNetV2
 from examples.networks.residual_unet import PooledResidualUNet, ResidualUNet
+from examples.networks.statistics import Estimate, estimate_by, keep
 from examples.networks.unet import PixelUNet, UNet
+
+
+class Form(NamedTuple):
+    """A way to compute a network.
+
+    Attributes:
+        apply: ``apply(params, state, x, train=...) -> (logits, state)``.
+        estimate: batch normalization's statistics anew, or `keep`.
+    """
+
+    apply: Callable[..., tuple[jax.Array, Any]]
+    estimate: Estimate
 
 
 class Built(NamedTuple):
     """A network as pure functions.
 
     Attributes:
-        apply: ``apply(params, state, x, train=...) -> (logits, state)``, as its user writes it.
-        fast: the same function with convolutions as products of matrices.
-        narrow: ``apply`` in bfloat16, with parameters and logits in float32.
+        usual: the network as its user writes it.
+        fast: with convolutions as products of matrices.
+        narrow: in bfloat16, with parameters and logits in float32.
         params: parameters under seed 0.
         state: running statistics.
         draw: ``draw(seed) -> params``, traceable.
     """
 
-    apply: Callable[..., tuple[jax.Array, Any]]
-    fast: Callable[..., tuple[jax.Array, Any]]
-    narrow: Callable[..., tuple[jax.Array, Any]]
+    usual: Form
+    fast: Form
+    narrow: Form
     params: Any
     state: Any
     draw: Callable[[Any], Any]
 
     def logits(self, params: Any, x: jax.Array) -> jax.Array:
         """Returns the logits in training mode."""
-        return self.apply(params, self.state, x, train=True)[0]
+        return self.usual.apply(params, self.state, x, train=True)[0]
 
 
 class Entry(NamedTuple):
@@ -89,18 +102,29 @@ def of_nnx(make: Callable[..., nnx.Module], **sizes: Any) -> Callable[..., Built
             model = jn.nnx.replace_batch_norm(model, x[:1])
         elif norm == "gn":
             model = jn.nnx.replace_batch_norm(model, replacement=group_norm)
-        apply, params, state = jn.nnx.functionalize(model)
-        fast, _, _ = jn.nnx.functionalize(fast_conv.with_products(model))
-
-        narrow = _to_float32(jn.nnx.functionalize(_in_bfloat16(model))[0])
+        _, params, state = jn.nnx.functionalize(model)
+        usual, fast, narrow = (
+            form_of(each, norm == "bn")
+            for each in (model, fast_conv.with_products(model), _in_bfloat16(model))
+        )
+        narrow = narrow._replace(apply=_to_float32(narrow.apply))
 
         def draw(seed: Any) -> Any:
             drawn = jn.nnx.functionalize(construct(seed))[1]
             return _with_kernels(params, drawn)
 
-        return Built(apply, fast, narrow, params, state, draw)
+        return Built(usual, fast, narrow, params, state, draw)
 
     return build
+
+
+def form_of(model: nnx.Module, batch_norm: bool) -> Form:
+    """Returns an NNX network as pure functions."""
+
+    def estimate(params: Any, state: Any, x: jax.Array, size: int) -> Any:
+        return jn.nnx.estimate_statistics(model, params, state, x, batch_size=size)
+
+    return Form(jn.nnx.functionalize(model)[0], estimate if batch_norm else keep)
 
 
 def _in_bfloat16(model: nnx.Module) -> nnx.Module:
@@ -156,25 +180,33 @@ def bottleneck(width: int) -> Callable[..., Built]:
             make_norm=LinenGroupNorm if norm == "gn" else None,
             last_scale=1.0,
         )
-        model, fast = make(), make(make_conv=partial(nn.Conv, conv_general_dilated=fast_conv.conv))
+        model, as_products = make(), partial(nn.Conv, conv_general_dilated=fast_conv.conv)
         variables = dict(jax.jit(model.init)(jax.random.key(0), x[:1]))
         params = variables.pop("params")
 
-        def of(model: nn.Module) -> Callable[..., tuple[jax.Array, Any]]:
-            def apply(params: Any, state: Any, x: jax.Array, train: bool) -> tuple[jax.Array, Any]:
-                variables = {"params": params, **state}
-                if train and norm == "bn":
-                    return model.apply(variables, x, train=True, mutable=["batch_stats"])
-                return model.apply(variables, x, train=train), state
-
-            return apply
+        def form(**options: Any) -> Form:
+            forgetful = of_linen(make(momentum=0.0, **options), norm == "bn")
+            estimate = estimate_by(forgetful) if norm == "bn" else keep
+            return Form(of_linen(make(**options), norm == "bn"), estimate)
 
         draw = lambda seed: model.init(jax.random.key(seed), x[:1])["params"]  # noqa: E731
-        return Built(
-            of(model), of(fast), _to_float32(of(make(dtype=jnp.bfloat16))), params, variables, draw
-        )
+        narrow = form(dtype=jnp.bfloat16)
+        narrow = narrow._replace(apply=_to_float32(narrow.apply))
+        return Built(form(), form(make_conv=as_products), narrow, params, variables, draw)
 
     return build
+
+
+def of_linen(model: nn.Module, batch_norm: bool) -> Callable[..., tuple[jax.Array, Any]]:
+    """Returns a Linen network as a pure function of its parameters and running statistics."""
+
+    def apply(params: Any, state: Any, x: jax.Array, train: bool) -> tuple[jax.Array, Any]:
+        variables = {"params": params, **state}
+        if train and batch_norm:
+            return model.apply(variables, x, train=True, mutable=["batch_stats"])
+        return model.apply(variables, x, train=train), state
+
+    return apply
 
 
 #: First stages of 16 channels or more.

@@ -37,7 +37,7 @@ class Prepared(NamedTuple):
     Attributes:
         built: the network's functions.
         start: ``start(seed, optimizer) -> (raw, tx)``, traceable.
-        plain: ``plain(raw)``, the parameters of ``built.apply``.
+        plain: ``plain(raw)``, the parameters of the network.
         clips_layers: whether the optimizer clips the gradient of each layer.
         noise: the standard deviation of noise on the scales of all kernels but the classifier's.
         noiseless: regular expression of the classifier's path.

@@ -9,6 +9,7 @@ batch normalization without a scale.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +17,8 @@ import jax.numpy as jnp
 import optax
 
 import jaxnorm as jn
-from examples.networks.built import Built
+from examples.networks.built import Built, Form
+from examples.networks.statistics import estimate_by
 
 Path = tuple[Any, ...]
 
@@ -61,13 +63,14 @@ def mimicnorm(built: Built, x: jax.Array, free: str, depth: int) -> Fitted:
             "factors": {str(i): jnp.float32(1.2**depth / (i + 1)) for i in range(len(ends))},
         }
 
-    def wrapped(apply: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda params, state, x, train: _logits(apply, ends, params, state, x, train)
+    def wrapped(form: Form) -> Form:
+        apply, forgetful = (partial(_logits, form.apply, ends, m) for m in (0.9, 0.0))
+        return Form(apply, estimate_by(forgetful))
 
     classes = built.logits(built.params, x[:1]).shape[-1]
     state = {"net": built.state, "mean": jnp.zeros(classes), "var": jnp.ones(classes)}
-    applies = (wrapped(built.apply), wrapped(built.fast), wrapped(built.narrow))
-    fitted = Built(*applies, drawn(0), state, drawn)
+    forms = map(wrapped, (built.usual, built.fast, built.narrow))
+    fitted = Built(*forms, drawn(0), state, drawn)
 
     def project(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         moved = optax.apply_updates(params, updates)
@@ -125,16 +128,23 @@ def _scaled(params: Any, factors: Any, ends: list[Path]) -> Any:
 
 
 def _logits(
-    apply: Callable[..., Any], ends: list[Path], params: Any, state: Any, x: Any, train: bool
+    apply: Callable[..., Any],
+    ends: list[Path],
+    momentum: float,
+    params: Any,
+    state: Any,
+    x: Any,
+    train: bool,
 ) -> tuple[jax.Array, Any]:
-    """Returns the normalized logits, with running statistics in evaluation."""
+    """Returns the normalized logits, by the statistics of the state in evaluation."""
     plain = _scaled(params["net"], params["factors"], ends)
     logits, inner = apply(plain, state["net"], x, train=train)
     mean, var = state["mean"], state["var"]
     if train:
         axes = tuple(range(logits.ndim - 1))
         mean, var = logits.mean(axes), logits.var(axes)
-        moving = lambda old, new: 0.9 * old + 0.1 * jax.lax.stop_gradient(new)  # noqa: E731
-        state = {"mean": moving(state["mean"], mean), "var": moving(state["var"], var)}
+        of_batch = jax.lax.stop_gradient({"mean": mean, "var": var})
+        moved = lambda old, new: momentum * old + (1 - momentum) * new  # noqa: E731
+        state = {name: moved(state[name], new) for name, new in of_batch.items()}
     state = {"net": inner, "mean": state["mean"], "var": state["var"]}
     return (logits - mean) * jax.lax.rsqrt(var + 1e-5), state

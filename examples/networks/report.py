@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 import numpy as np
 
+from examples.networks.earlier import MOMENTUM, is_earlier, unmixed
 from examples.networks.ten import NETWORKS
 
 mpl.use("Agg")
@@ -45,6 +46,7 @@ def best_rate(runs: list[dict[str, Any]]) -> float:
 
 def cells(runs: list[dict[str, Any]]) -> dict[str, dict[str, Cell]]:
     """Returns the cells by network and method."""
+    runs = unmixed(runs, ("network", "method"))
     table: dict[str, dict[str, Cell]] = {}
     for network in NETWORKS:
         for method in STYLES:
@@ -109,6 +111,18 @@ def difference(methods: Mapping[str, Cell], method: str) -> str:
 def lead(own: Cell, norm: Cell) -> float:
     """Returns the mean difference in test accuracy over the seeds of both."""
     return float(np.mean([a - b for a, b in zip(own.test, norm.test, strict=False)]))
+
+
+def note_of(runs: list[dict[str, Any]]) -> str:
+    """Returns a sentence on the statistics that batch normalization was scored with."""
+    older = filter(is_earlier, unmixed(runs, ("network", "method")))
+    names = list(dict.fromkeys(run["network"] for run in older))
+    if not names:
+        return "Batch normalization is scored with statistics of training rows, estimated anew."
+    return (
+        f"Batch normalization was scored by running statistics, of momentum {MOMENTUM:g}, in "
+        f"{', '.join(names)}."
+    )
 
 
 def verdict(table: Mapping[str, Mapping[str, Cell]], method: str, classes: int) -> str:
@@ -176,7 +190,7 @@ def write_report(runs: list[dict[str, Any]], out: Path, classes: int) -> None:
     """Writes table.md and table.png, and prints the table."""
     table = cells(runs)
     verdicts = [verdict(table, method, classes) for method in replacements(table)]
-    text = "\n\n".join([markdown(table), *verdicts]) + "\n"
+    text = "\n\n".join([markdown(table), note_of(runs), *verdicts]) + "\n"
     (out / "table.md").write_text(text, encoding="utf-8")
     draw(table, out / "table.png", classes)
     print(text)

@@ -6,7 +6,9 @@ Every network is trained by SGD with momentum 0.9, or by AdamW, for the same num
 batch normalization, with batch normalization deleted and nothing else changed, and with
 `jaxnorm.normalizer_free` in its place. The rate of each is chosen from the same rates, by the
 accuracy on held-out rows under the first seed, and trained under the other seeds too. FOLDER gets
-runs.csv with one line per run, from which a second call goes on, table.md and table.png.
+runs.csv with one line per run, from which a second call goes on, table.md and table.png. Batch
+normalization is scored with statistics of training rows under the final parameters, estimated anew;
+earlier runs by running statistics stay in runs.csv, and are trained anew.
 
 The data are the digits of scikit-learn, or FILE.npz after --data, with X_train, y_train, X_test and
 y_test: images and whole numbers.
@@ -26,13 +28,16 @@ import numpy as np
 import optax
 
 import jaxnorm as jn
+from examples.networks.earlier import of_earlier, of_new
 from examples.networks.kernels import is_kernel
 from examples.networks.report import best_rate, write_report
+from examples.networks.statistics import ROWS, settled
 from examples.networks.ten import NETWORKS, Network
 
 BATCH = 64
 METHODS = ("batch normalization", "deleted", "call")
-FIELDS = ("network", "method", "rate", "seed", "initial_loss", "held_out", "test", "seconds")
+NUMBERS = ("rate", "seed", "initial_loss", "held_out", "test", "seconds")
+FIELDS = ("network", "method", *NUMBERS, "statistics")
 
 
 class Rows(NamedTuple):
@@ -114,6 +119,7 @@ class Training(NamedTuple):
     """The functions of a network and a method, for any rate and seed."""
 
     step: Callable[..., Any]
+    settle: Callable[..., Any]
     accuracy: Callable[..., jax.Array]
 
 
@@ -132,11 +138,15 @@ def make_training(network: Network, tx: optax.GradientTransformation) -> Trainin
         return optax.apply_updates(raw, updates), state, opt_state, value
 
     @jax.jit
+    def settle(raw: Any, state: Any, rows: Any) -> Any:
+        return settled(network.apply, network.estimate, jn.effective(raw), state, rows, BATCH)
+
+    @jax.jit
     def accuracy(raw: Any, state: Any, x: Any, y: Any) -> jax.Array:
         logits, _ = network.apply(jn.effective(raw), state, x, train=False)
         return (logits.argmax(-1) == y).mean()
 
-    return Training(step, accuracy)
+    return Training(step, settle, accuracy)
 
 
 def batches(rows: Rows, steps: int, seed: int) -> Iterator[tuple[jax.Array, jax.Array]]:
@@ -164,6 +174,7 @@ def train(
     for x, y in batches(data.train, steps, seed):
         raw, state, opt_state, loss = training.step(raw, state, opt_state, jnp.float32(rate), x, y)
         losses.append(loss)
+    state = training.settle(raw, state, tuple(part[:ROWS] for part in data.train))
     held_out, test = (
         100 * float(training.accuracy(raw, state, *rows)) for rows in (data.held_out, data.test)
     )
@@ -183,9 +194,13 @@ class Runs:
         self.rows: list[dict[str, Any]] = []
         if path.exists():
             with path.open(newline="") as file:
-                for row in csv.DictReader(file):
-                    numbers = {name: float(row[name]) for name in FIELDS[2:]}
-                    self.rows.append({**row, **numbers, "seed": int(row["seed"])})
+                rows = list(csv.DictReader(file))
+            for row in rows:
+                numbers = {name: float(row[name]) for name in NUMBERS}
+                known = {"statistics": of_earlier(row["method"]), **row}
+                self.rows.append({**known, **numbers, "seed": int(row["seed"])})
+            if rows and "statistics" not in rows[0]:
+                self._write(self.rows, "w")
 
     def find(self, **wanted: Any) -> list[dict[str, Any]]:
         """Returns the runs that agree with ``wanted``."""
@@ -193,13 +208,17 @@ class Runs:
 
     def add(self, row: dict[str, Any]) -> None:
         """Appends a run to the file."""
-        is_new = not self.path.exists()
         self.rows.append(row)
-        with self.path.open("a", newline="") as file:
+        self._write([row], "a" if self.path.exists() else "w")
+
+    def _write(self, rows: list[dict[str, Any]], mode: str) -> None:
+        with self.path.open(mode, newline="") as file:
             writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-            if is_new:
+            if mode == "w":
                 writer.writeheader()
-            writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()})
+            for row in rows:
+                shown = {k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()}
+                writer.writerow(shown)
 
 
 def run_network(
@@ -207,10 +226,10 @@ def run_network(
 ) -> None:
     """Trains a network by a method: at all rates under one seed, at the best under the others."""
     training: list[Training] = []
+    known = {"network": name, "method": method, "statistics": of_new(method)}
 
     def run(seed: int, rate: float) -> None:
-        found = runs.find(network=name, method=method, seed=seed, rate=rate)
-        if found:
+        if runs.find(**known, seed=seed, rate=rate):
             return
         build, sample = NETWORKS[name].build, data.train.x[:256]
         network = build(seed, sample, data.classes, method == "batch normalization")
@@ -218,12 +237,12 @@ def run_network(
         if not training:
             training.append(make_training(network, prepared.tx))
         result = train(training[0], network, prepared, rate, options.steps, seed, data)
-        runs.add({"network": name, "method": method, "rate": rate, "seed": seed, **result})
+        runs.add({**known, "rate": rate, "seed": seed, **result})
         print(name, method, rate, seed, *(f"{v:.2f}" for v in result.values()), flush=True)
 
     for rate in options.rates:
         run(0, rate)
-    best = best_rate(runs.find(network=name, method=method))
+    best = best_rate(runs.find(**known))
     for seed in range(1, options.seeds):
         run(seed, best)
 

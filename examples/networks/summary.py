@@ -4,7 +4,9 @@ python -m examples.networks.summary FOLDER
 
 Per network, method and optimizer the rate with the best held-out score under seed 0 is taken. The
 difference to batch normalization is paired by network and seed, and pooled over networks. The call
-with the optimizer "adamw relative" is the method "call relative" beside AdamW's.
+with the optimizer "adamw relative" is the method "call relative" beside AdamW's. Runs that were
+scored by running statistics of batch normalization are named below their table, and left out where
+a run with statistics estimated anew stands in their place.
 """
 
 import json
@@ -17,6 +19,7 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 import numpy as np
 
+from examples.networks.earlier import MOMENTUM, is_earlier, of_earlier, unmixed
 from examples.networks.whole import Run, best, read_runs
 from experiments.analysis import statistics
 
@@ -61,9 +64,24 @@ def interval(values: list[float]) -> Interval:
 
 
 def labelled(run: Run) -> Run:
-    """Returns the run with the variant of its optimizer in the name of its method."""
+    """Returns the run with its statistics, and its optimizer's variant in its method's name."""
     optimizer, *variant = run["optimizer"].split()
-    return {**run, "optimizer": optimizer, "method": " ".join([run["method"], *variant])}
+    known = {"statistics": of_earlier(run["method"]), **run}
+    return {**known, "optimizer": optimizer, "method": " ".join([run["method"], *variant])}
+
+
+def note_of(runs: list[Run]) -> str:
+    """Returns a sentence on the statistics that batch normalization was scored with."""
+    older: dict[str, dict[str, None]] = {}
+    for run in filter(is_earlier, runs):
+        older.setdefault(run["method"], {})[run["network"]] = None
+    if not older:
+        return "Batch normalization is scored with statistics of training rows, estimated anew."
+    names = "; ".join(f"{method} in {', '.join(names)}" for method, names in older.items())
+    return (
+        f"Scored by running statistics, of momentum {MOMENTUM:g} over {runs[0]['steps']:,} "
+        f"updates: {names}."
+    )
 
 
 def chosen(runs: list[Run]) -> Table:
@@ -209,7 +227,8 @@ def draw(table: Table, reference: str, title: str, path: Path) -> None:
 def write_summary(folder: Path) -> str:
     """Writes table.md and one picture per setting; returns the text."""
     groups: dict[str, list[Run]] = {}
-    for run in map(labelled, read_runs(folder)):
+    cell = (*SETTINGS, "network", "method")
+    for run in unmixed(map(labelled, read_runs(folder)), cell):
         groups.setdefault(json.dumps([run[name] for name in SETTINGS]), []).append(run)
     parts = []
     for index, (key, runs) in enumerate(groups.items()):
@@ -228,6 +247,8 @@ def write_summary(folder: Path) -> str:
         parts += [
             f"At chance or not finite, at a chosen rate (below {limit:g}): "
             f"{len(chance)}{': ' if chance else ''}{'; '.join(chance)}.",
+            "",
+            note_of(runs),
             "",
         ]
         if REFERENCE in methods_of(table):

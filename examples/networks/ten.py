@@ -11,12 +11,14 @@ from flax import nnx
 
 import jaxnorm as jn
 from examples.networks.bottleneck import BottleneckResNet
+from examples.networks.built import form_of, of_linen
 from examples.networks.densenet import DenseNet
 from examples.networks.inception import network as inception
 from examples.networks.mobilenet import MobileNetV2
 from examples.networks.resnet18 import ResNet18
 from examples.networks.resnet18_v2 import ResNet18V2
 from examples.networks.signals import SignalResNet
+from examples.networks.statistics import Apply, Estimate, estimate_by, keep
 from examples.networks.unet import UNet
 from examples.networks.vgg import VGG
 from examples.networks.wide_resnet import WideResNet
@@ -29,11 +31,13 @@ class Network(NamedTuple):
         apply: ``apply(params, state, x, train=...) -> (logits, state)``.
         params: trained.
         state: running statistics and random counters.
+        estimate: batch normalization's statistics anew, or `keep`.
     """
 
     apply: Callable[..., tuple[jax.Array, Any]]
     params: Any
     state: Any
+    estimate: Estimate
 
     def logits(self, params: Any, x: jax.Array) -> jax.Array:
         """Returns the logits in training mode."""
@@ -59,7 +63,7 @@ def of_nnx(make: Callable[..., nnx.Module]) -> Callable[..., Network]:
         model = make(nnx.Rngs(seed), x.shape[1:], classes)
         if not batch_norm:
             model = jn.nnx.replace_batch_norm(model, x[:1])
-        return Network(*jn.nnx.functionalize(model))
+        return Network(*jn.nnx.functionalize(model), form_of(model, batch_norm).estimate)
 
     return build
 
@@ -69,15 +73,21 @@ def bottleneck(seed: int, x: jax.Array, classes: int, batch_norm: bool) -> Netwo
     model = BottleneckResNet(classes, batch_norm=batch_norm)
     variables = dict(jax.jit(model.init)(jax.random.key(seed), x[:1]))
     params = variables.pop("params")
+    forgetful = of_linen(model.clone(momentum=0.0), batch_norm)
+    estimate = estimate_by(forgetful) if batch_norm else keep
+    return Network(of_linen(model, batch_norm), params, variables, estimate)
 
-    def apply(params: Any, state: Any, x: jax.Array, train: bool) -> tuple[jax.Array, Any]:
-        variables = {"params": params, **state}
-        if train and batch_norm:
-            logits, state = model.apply(variables, x, train=True, mutable=["batch_stats"])
-            return logits, state
-        return model.apply(variables, x, train=train), state
 
-    return Network(apply, params, variables)
+def from_zeros(apply: Apply) -> Apply:
+    """Returns a network whose running statistics are the last batch's.
+
+    The averages of Haiku and Equinox are debiased: from zeros they have nothing else after a batch.
+    """
+
+    def forgetful(params: Any, state: Any, x: jax.Array, train: bool) -> tuple[jax.Array, Any]:
+        return apply(params, jax.tree.map(jnp.zeros_like, state), x, train=train)
+
+    return forgetful
 
 
 def of_haiku(seed: int, x: jax.Array, classes: int, batch_norm: bool) -> Network:
@@ -88,7 +98,11 @@ def of_haiku(seed: int, x: jax.Array, classes: int, batch_norm: bool) -> Network
 
     pure = hk.without_apply_rng(hk.transform_with_state(forward))
     params, state = jax.jit(pure.init, static_argnums=2)(jax.random.key(seed), x[:1], True)
-    return Network(lambda p, s, x, train: pure.apply(p, s, x, train), params, state)
+
+    def apply(params: Any, state: Any, x: jax.Array, train: bool) -> tuple[jax.Array, Any]:
+        return pure.apply(params, state, x, train)
+
+    return Network(apply, params, state, estimate_by(from_zeros(apply)) if batch_norm else keep)
 
 
 def of_equinox(seed: int, x: jax.Array, classes: int, batch_norm: bool) -> Network:
@@ -104,7 +118,7 @@ def of_equinox(seed: int, x: jax.Array, classes: int, batch_norm: bool) -> Netwo
         batched = jax.vmap(model, axis_name="batch", in_axes=(0, None), out_axes=(0, None))
         return batched(signals, state)
 
-    return Network(apply, params, state)
+    return Network(apply, params, state, estimate_by(from_zeros(apply)) if batch_norm else keep)
 
 
 NETWORKS: Mapping[str, Row] = {

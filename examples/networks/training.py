@@ -1,4 +1,7 @@
-"""A whole training as one compiled program, for any seed, rate and decay."""
+"""A whole training as one compiled program, for any seed, rate and decay.
+
+Batch normalization is scored with statistics of training rows under the final parameters.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,6 +12,7 @@ import optax
 
 import jaxnorm as jn
 from examples.networks.methods import Prepared, has_input_means, optimizer
+from examples.networks.statistics import ROWS, at_once, settled
 
 
 class Arrays(NamedTuple):
@@ -103,7 +107,8 @@ def make_run(prepared: Prepared, plan: Plan) -> Callable[..., Outcome]:
         raise ValueError("mapped trainings are in float32: leave out --lanes or --bfloat16.")
     # A CPU's convolutions are slow inside of loops, its products of matrices are not.
     as_products = plan.mapped or jax.default_backend() == "cpu"
-    apply = built.narrow if plan.bfloat16 else built.fast if as_products else built.apply
+    form = built.narrow if plan.bfloat16 else built.fast if as_products else built.usual
+    apply = form.apply
     in_training = _in_training(apply, prepared)
 
     def run(split: Split, seed: Any, rate: Any, decay: Any) -> Outcome:
@@ -132,6 +137,8 @@ def make_run(prepared: Prepared, plan: Plan) -> Callable[..., Outcome]:
         carry = (raw, built.state, tx.init(raw))
         (raw, state, _), losses = jax.lax.scan(step, carry, (jnp.arange(plan.steps), rows))
         plain = prepared.plain(raw)
+        sample = standardized(split.train.x[:ROWS], split), split.train.y[:ROWS]
+        state = settled(*form, plain, state, sample, plan.batch)
 
         def logits_of(x: jax.Array) -> jax.Array:
             return apply(plain, state, standardized(x, split), train=False)[0]
@@ -182,8 +189,7 @@ def _refreshed(logits: Any, plan: Plan, index: Any, opt_state: Any, raw: Any, x:
 
 def score(logits_of: Callable[..., jax.Array], rows: Arrays, classes: int) -> jax.Array:
     """Returns the accuracy, or for labels per pixel the mean intersection over union."""
-    largest = 500 if rows.y.ndim == 1 else 50
-    size = next(size for size in range(largest, 0, -1) if len(rows.x) % size == 0)
+    size = next(size for size in range(at_once(rows.y), 0, -1) if len(rows.x) % size == 0)
     x, y = (part.reshape(-1, size, *part.shape[1:]) for part in rows)
 
     def counted(parts: Any) -> jax.Array:

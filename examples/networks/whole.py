@@ -8,6 +8,10 @@ training is one compiled program; one compilation serves all rates, decays and s
 decays under seed 0, chooses by the held-out rows, and then trains under the other seeds. Each
 finished run is a line of FOLDER/runs.jsonl; what is there is not run again. After ``--deadline``
 seconds no job starts.
+
+Batch normalization is scored with statistics of training rows under the final parameters, estimated
+anew. Runs that were scored by running statistics have no "statistics" in their lines: they stay
+there, and are trained anew.
 """
 
 import argparse
@@ -25,6 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from examples.networks.earlier import of_earlier, of_new
+
 #: Settings that tell runs apart, in the order of a line.
 KEYS = (
     "network",
@@ -39,6 +45,7 @@ KEYS = (
     "bfloat16",
     "refresh",
     "momentum",
+    "statistics",
     "seed",
     "rate",
     "decay",
@@ -95,6 +102,7 @@ def settings(options: argparse.Namespace, network: str, method: str, optimizer: 
         "bfloat16": options.bfloat16,
         "refresh": options.refresh if method.startswith("call") else 0,
         "momentum": options.momentum if method.startswith("call") else 0.0,
+        "statistics": of_new(method),
     }
 
 
@@ -106,7 +114,7 @@ def read_runs(folder: Path) -> list[Run]:
 
 def key_of(run: Run) -> str:
     """Returns what tells a run apart."""
-    return json.dumps([run[name] for name in KEYS])
+    return json.dumps([{"statistics": of_earlier(run["method"]), **run}[name] for name in KEYS])
 
 
 def append(folder: Path, runs: Iterable[Run]) -> None:
