@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from examples.networks import built, mimicnorm, whole
+from examples.networks import built, methods, mimicnorm, run, ten, whole
 from examples.networks.earlier import ANEW, NONE, is_earlier, unmixed
 from examples.networks.report import cells, note_of
-from examples.networks.run import Runs
 from examples.networks.statistics import estimate_by, keep, settled
 from examples.networks.summary import write_summary
-from examples.networks.ten import from_zeros
+from examples.networks.training import Arrays, Plan, Split, make_run
 
 CLASSES, CHANNELS = 3, 2
 
@@ -65,7 +64,7 @@ def of_haiku(momentum: float) -> tuple[Any, ...]:
 
     pure = hk.without_apply_rng(hk.transform_with_state(forward))
     apply = lambda params, state, x, train: pure.apply(params, state, x, train)  # noqa: E731
-    return apply, estimate_by(from_zeros(apply)), *pure.init(jax.random.key(0), images(2), True)
+    return apply, estimate_by(ten.from_zeros(apply)), *pure.init(jax.random.key(0), images(2), True)
 
 
 def network(library: str, momentum: float) -> tuple[Any, ...]:
@@ -120,6 +119,36 @@ def test_the_momentum_changes_no_score(library: str) -> None:
         state = settled(apply, estimate, params, state, rows, 64)
         logits.append(np.asarray(apply(params, state, images(5), train=False)[0]))
     np.testing.assert_allclose(*logits, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("method", "batch"), [("bn", 64), ("bn", 2), ("mimicnorm", 64)])
+def test_whole_trainings_that_differ_in_the_momentum_end_equal(
+    method: str, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.asarray(images(128))
+    rows = Arrays(jnp.asarray(x), jnp.arange(128) % CLASSES)
+    split = Split(rows, rows, rows, jnp.asarray(x.mean((0, 1, 2))), jnp.asarray(x.std((0, 1, 2))))
+    plan = Plan(method, "sgd", 3, batch, 0, 0.0, False, False, False, CLASSES)
+    outcomes = []
+    for momentum in (0.1, 0.99):
+        entry = built.Entry(built.of_nnx(partial(OfNNX, momentum=momentum)), "^head/", False)
+        monkeypatch.setattr(methods, "ENTRIES", {"tiny": entry})
+        prepared = methods.prepare(method, "tiny", images(8), CLASSES, images(64))
+        outcomes.append(jax.jit(make_run(prepared, plan))(split, 0, 0.1, 1e-3))
+    assert outcomes[0]["finite"]
+    assert outcomes[0] == outcomes[1]
+
+
+def test_trainings_of_the_ten_networks_that_differ_in_the_momentum_end_equal() -> None:
+    rows = run.Rows(images(128), jnp.arange(128) % CLASSES)
+    data, tx, outcomes = run.Data(rows, rows, rows, CLASSES), run.optimizer("sgd", 3), []
+    for momentum in (0.1, 0.99):
+        network = ten.of_nnx(partial(OfNNX, momentum=momentum))(0, images(2), CLASSES, True)
+        training = run.make_training(network, tx)
+        method = run.Method(network.params, tx)
+        outcomes.append(run.train(training, network, method, 0.1, 3, 0, data))
+    for name in ("initial_loss", "held_out", "test"):
+        assert outcomes[0][name] == outcomes[1][name]
 
 
 @pytest.mark.parametrize("prefers_small", [True, False])
@@ -185,7 +214,7 @@ def test_earlier_rows_of_the_ten_networks_are_kept_and_trained_anew(tmp_path: Pa
         "network,method,rate,seed,initial_loss,held_out,test,seconds\n"
         "VGG,batch normalization,0.1,0,2.3,97.1,90.5,9\nVGG,call,0.1,0,2.3,95,94.25,9\n"
     )
-    runs = Runs(path)
+    runs = run.Runs(path)
     known = {"network": "VGG", "method": "batch normalization", "rate": 0.1, "seed": 0}
     assert runs.find(**known, statistics=ANEW) == []
     assert len(runs.find(network="VGG", method="call", rate=0.1, seed=0, statistics=NONE)) == 1
@@ -194,7 +223,7 @@ def test_earlier_rows_of_the_ten_networks_are_kept_and_trained_anew(tmp_path: Pa
     runs.add({**known, **values, "statistics": ANEW})
     with path.open(newline="") as file:
         assert len({len(row) for row in csv.reader(file)}) == 1
-    runs = Runs(path)
+    runs = run.Runs(path)
     assert len(runs.rows) == 3
     assert cells(runs.rows)["VGG"]["batch normalization"].test == [93.0]
     assert "estimated anew" in note_of(runs.rows)
