@@ -6,8 +6,10 @@ One file to copy: data-parallel training in bfloat16 or float32, accumulation of
 average of the parameters, a cosine schedule, label smoothing, checkpoints, evaluation, and export
 of a plain network. The same command goes on where a run was interrupted. The data are a folder with
 a subfolder of images per class, perhaps inside folders `train` and `test`, or an .npz file with
-`x_train`, `y_train`, `x_test` and `y_test`, or with `X` and `y`. Exit status: 0 done, 1 the loss is
-not finite or the exported network differs, 2 wrong options.
+`x_train`, `y_train`, `x_test` and `y_test`, or with `X` and `y`. Batch normalization is scored and
+exported with statistics of training rows under the final weights, and under their average, not
+with running ones. Exit status: 0 done, 1 the loss is not finite or the exported network differs,
+2 wrong options.
 """
 
 import argparse
@@ -31,6 +33,8 @@ import jaxnorm as jn
 Tree = Any
 BRANCHES = {"bn": "loud", "replaced": "quiet", "none": "loud"}  # unless --branches is given
 COLUMNS = ("update", "loss", "relative_update", "accuracy", "average_accuracy")
+STATISTICS = 2048, 512  # training rows for batch normalization's statistics, and rows at once
+SMALL = 64  # batches of fewer rows: statistics of such batches may suit the network better
 
 
 # --- The model, in Flax NNX
@@ -258,6 +262,7 @@ class Job(NamedTuple):
     statistics: tuple[np.ndarray, np.ndarray]  # mean and deviation of each channel of the images
     step: Callable[..., Any]
     predict: Callable[..., Any]
+    estimate: Callable[..., Any]
     whole: NamedSharding  # on every device
     split: NamedSharding  # rows over the devices
 
@@ -288,7 +293,7 @@ def prepare(options: argparse.Namespace) -> Job:
         # The average moves once per update, not once per microbatch: its weight is 0 otherwise.
         decay, count = options.average, jnp.maximum(opt_state.gradient_step, 1)
         weight = jnp.where(net.tx.has_updated(opt_state), (1 - decay) / (1 - decay**count), 0.0)
-        average = optax.incremental_update((raw, state), run["average"], weight)
+        average = optax.incremental_update(raw, run["average"], weight)
         # Likewise the relative update is 0 where a gradient is only accumulated.
         watched = jn.metrics(raw, updates, layout=net.layout)["total/relative_update"]
         after = {"step": run["step"] + 1, "raw": raw, "state": state}
@@ -298,15 +303,20 @@ def prepare(options: argparse.Namespace) -> Job:
         x = standardized(x, statistics)
         return net.evaluate(jn.effective(raw), state, x, train=False)[0]
 
+    def estimate(raw: Tree, x: jax.Array, size: int) -> Tree:
+        model, params, x = net.model, jn.effective(raw), standardized(x, statistics)
+        return jn.nnx.estimate_statistics(model, params, net.state, x, batch_size=size)
+
     # Parameters are whole on each device, rows are split: the compiler averages the gradients.
     compiled = jax.jit(step, donate_argnums=0, out_shardings=whole), jax.jit(predict)
+    compiled += (jax.jit(estimate, static_argnums=2, out_shardings=whole),)
     return Job(options, net, training, test, statistics, *compiled, whole, split)
 
 
 def begin(job: Job) -> dict[str, Tree]:
     """Returns all that changes in a training, in one tree: steps take it, checkpoints store it."""
     raw, state = job.network.raw, job.network.state
-    run = {"step": jnp.int32(0), "raw": raw, "state": state, "average": (raw, state)}
+    run = {"step": jnp.int32(0), "raw": raw, "state": state, "average": raw}
     run["opt_state"] = job.network.tx.init(raw)
     run = jax.tree.map(jnp.copy, run)  # a step may overwrite its arguments
     placed: dict[str, Tree] = jax.device_put(run, job.whole)
@@ -332,8 +342,7 @@ def train(job: Job, out: Path) -> tuple[dict[str, Tree], np.ndarray]:
             update, rest = divmod(step + 1, options.accumulate)
             if rest or (update % every and update < options.updates):
                 continue
-            last, average = (run["raw"], run["state"]), averaged(job, run)
-            accuracies = accuracy(job, *last), accuracy(job, *average)
+            accuracies = accuracy(job, run["raw"]), accuracy(job, averaged(job, run))
             row = (update, np.mean(jax.device_get(losses)), relative_update, *accuracies)
             print("  ".join(f"{c} {v:.4g}" for c, v in zip(COLUMNS, row, strict=True)), flush=True)
             if not np.isfinite(row[1]):
@@ -344,25 +353,49 @@ def train(job: Job, out: Path) -> tuple[dict[str, Tree], np.ndarray]:
     return run, history
 
 
-def averaged(job: Job, run: dict[str, Tree]) -> tuple[Tree, Tree]:
-    """Returns the averages of the parameters and of batch normalization's statistics."""
-    raw, state = run["average"]
+def averaged(job: Job, run: dict[str, Tree]) -> Tree:
+    """Returns the average of the parameters."""
+    raw = run["average"]
     if job.options.norm == "replaced" and job.options.constraint == "sphere":
         raw = jn.project(raw, layout=job.network.layout)  # averages lie inside of the sphere
-    return raw, state  # averages of zero-sum weights sum to zero
+    return raw  # averages of zero-sum weights sum to zero
 
 
-def accuracy(job: Job, raw: Tree, state: Tree) -> float:
+def settled(job: Job, raw: Tree) -> Tree:
+    """Returns the state that parameters are scored with: statistics of training rows under them.
+
+    Statistics of small batches compete with those of a large one, on rows that neither has seen.
+    """
+    if job.options.norm != "bn":
+        return job.network.state
+    number, at_once = (min(limit, len(job.training.y)) for limit in STATISTICS)
+    rows = job.training.at(np.arange(number))
+    together = job.options.batch // job.options.accumulate
+    if together >= SMALL or number < 2 * together:
+        return job.estimate(raw, rows.x, at_once)
+    kept = number - number // 4
+    held_out = rows.at(np.arange(kept, number))
+    states = [job.estimate(raw, rows.x[:kept], size) for size in (min(at_once, kept), together)]
+    return min(states, key=lambda state: loss_of(job, raw, state, held_out))
+
+
+def loss_of(job: Job, raw: Tree, state: Tree, rows: Rows) -> float:
+    """Returns the mean loss of rows in evaluation."""
+    logits = logits_of(job, partial(job.predict, raw, state), rows)
+    return float(optax.softmax_cross_entropy_with_integer_labels(logits, rows.y).mean())
+
+
+def accuracy(job: Job, raw: Tree) -> float:
     """Returns the share of test rows that are classified correctly, in per cent."""
-    logits = logits_of(job, partial(job.predict, raw, state))
+    logits = logits_of(job, partial(job.predict, raw, settled(job, raw)), job.test)
     return 100 * float((logits.argmax(-1) == job.test.y).mean())
 
 
-def logits_of(job: Job, predict: Callable[..., Any]) -> np.ndarray:
-    """Returns the logits of the test rows."""
-    batch, number, logits = job.options.batch, len(job.test.y), []
+def logits_of(job: Job, predict: Callable[..., Any], rows: Rows) -> np.ndarray:
+    """Returns the logits of rows."""
+    batch, number, logits = job.options.batch, len(rows.y), []
     for first in range(0, number, batch):  # the last batch repeats the last row
-        x = job.test.x[np.minimum(np.arange(first, first + batch), number - 1)]
+        x = rows.x[np.minimum(np.arange(first, first + batch), number - 1)]
         logits.append(np.asarray(predict(jax.device_put(x, job.split))))
     return np.concatenate(logits)[:number]
 
@@ -372,9 +405,10 @@ def export(job: Job, run: dict[str, Tree], file: Path) -> float:
 
     Its layers are the same whether it had batch normalization: convolutions with a bias.
     """
-    raw, state = averaged(job, run)
+    raw = averaged(job, run)
+    scored = settled(job, raw)
     model = nnx.merge(*nnx.split(job.network.model))
-    nnx.update(model, jn.effective(raw), state)  # the running statistics are in the state
+    nnx.update(model, jn.effective(raw), scored)  # with the statistics
     model.eval()
     x = standardized(job.test.x[:1], job.statistics)
     if job.options.norm == "bn":
@@ -388,9 +422,9 @@ def export(job: Job, run: dict[str, Tree], file: Path) -> float:
         statistics = arrays["mean"], arrays["deviation"]
         weights = jax.tree_util.tree_map_with_path(lambda path, _: arrays[name(path)], weights)
     plain = jax.jit(lambda x: apply(weights, state, standardized(x, statistics), train=False)[0])
-    trained = partial(job.predict, raw, run["average"][1])
+    trained = partial(job.predict, raw, scored)
     with jax.default_matmul_precision("float32"):  # accelerators round products to fewer bits
-        change = logits_of(job, plain) - logits_of(job, trained)
+        change = logits_of(job, plain, job.test) - logits_of(job, trained, job.test)
     return float(np.abs(change).max())
 
 
@@ -434,7 +468,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.batch % share:
         parser.error(f"--batch {options.batch} is no multiple of {share}, microbatches x devices.")
     options.out.mkdir(parents=True, exist_ok=True)
-    record, text = options.out / "options.json", json.dumps(vars(options), default=str, indent=1)
+    known = vars(options) | {"statistics": "estimated anew"}  # of batch normalization
+    record, text = options.out / "options.json", json.dumps(known, default=str, indent=1)
     if record.exists() and record.read_text() != text:
         parser.error(f"{options.out} has a training with other options: see {record}.")
     record.write_text(text)

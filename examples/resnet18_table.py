@@ -3,7 +3,9 @@
     python examples/resnet18_table.py runs/* --out experiments/results/resnet18
 
 Each folder holds `options.json` and `history.csv`. Trainings that evaluated held-out rows are
-listed as trials of their rate. Writes curves.csv, tuning.csv, table.md and curves.png.
+listed as trials of their rate. Writes curves.csv, tuning.csv, table.md and curves.png. Trainings
+with batch normalization whose options name no statistics were scored by running ones, of momentum
+0.9: the table says so, and has no others beside them.
 """
 
 import argparse
@@ -47,6 +49,24 @@ def read(folder: Path) -> Run:
     words += ["on the sphere"] if options["constraint"] == "sphere" else []
     words += [f"{options['branches']} branches"] if options["branches"] else []
     return Run(", ".join(words), options, history)
+
+
+def note_of(runs: list[Run]) -> str:
+    """Returns a sentence on the statistics that batch normalization was scored with."""
+    norm = [run.options for run in runs if run.options["norm"] == "bn"]
+    older = [str(options["out"]) for options in norm if "statistics" not in options]
+    if not older:
+        return "Batch normalization is scored with statistics of training rows, estimated anew."
+    if len(older) < len(norm):
+        raise SystemExit(
+            f"{', '.join(older)}: scored by running statistics of batch normalization, the others "
+            "by statistics estimated anew. Train these again in new folders, or leave them out."
+        )
+    updates = " or ".join(f"{n:,}" for n in sorted({options["updates"] for options in norm}))
+    return (
+        "Batch normalization was scored by running statistics, of momentum 0.9 over "
+        f"{updates} updates."
+    )
 
 
 def numbered(run: Run) -> list[dict[str, Any]]:
@@ -120,14 +140,15 @@ def main() -> None:
         gains = np.subtract(last["accuracy"], baseline)
         cells.append("" if network == "batch normalization" else spread(gains, sign="+"))
         lines.append(f"| {' | '.join(cells)} |")
-    table = "\n".join(lines)
+    table = "\n".join([*lines, "", note_of(runs)])
     print(table)
 
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "table.md").write_text(f"{table}\n")
     every = [row for group in groups.values() for run in group for row in numbered(run)]
     write(arguments.out / "curves.csv", every)
-    write(arguments.out / "tuning.csv", [numbered(run)[-1] for run in trials])
+    if trials:
+        write(arguments.out / "tuning.csv", [numbered(run)[-1] for run in trials])
     draw(groups, arguments.out / "curves.png")
 
 

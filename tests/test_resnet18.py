@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pytest
+from flax import nnx
 from PIL import Image
 
 import jaxnorm as jn
@@ -106,11 +108,85 @@ def test_parameters_move_with_each_update_and_not_with_each_microbatch(trained: 
 
 @pytest.mark.slow
 def test_the_average_is_that_of_the_parameters_after_each_update(trained: Trained) -> None:
-    after_updates = [leaves(tree) for tree in trained.steps[ACCUMULATE - 1 :: ACCUMULATE]]
+    after_updates = [leaves(raw) for raw, _ in trained.steps[ACCUMULATE - 1 :: ACCUMULATE]]
     weights = DECAY ** np.arange(UPDATES - 1, -1, -1)
     for found, *values in zip(leaves(trained.run["average"]), *after_updates, strict=True):
         expected = np.average(values, axis=0, weights=weights)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_state_that_is_scored_fits_the_parameters(trained: Trained) -> None:
+    job, average = trained.job, script.averaged(trained.job, trained.run)
+    scored = script.settled(job, average)
+    if job.options.norm != "bn":
+        assert jax.tree.leaves(scored) == []
+        return
+    # Batches of 16 rows are small: those of the first 384 rows compete with all of these at once.
+    kernel = np.asarray(average["stem"]["kernel"], np.float64)
+    x = np.asarray(script.standardized(job.training.x[:384], job.statistics), np.float64)
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
+    units = np.einsum("nhwcij,ijco->nhwo", windows, kernel)
+    of_batches = units.reshape(-1, 16, *units.shape[1:]).var((1, 2, 3)).mean(0)
+    found = np.asarray(scored["bn"]["var"])
+    candidates = (units.var((0, 1, 2)), of_batches)
+    assert any(np.allclose(found, var, rtol=1e-5) for var in candidates)
+    np.testing.assert_allclose(scored["bn"]["mean"], units.mean((0, 1, 2)), rtol=1e-4, atol=1e-6)
+
+
+def test_the_momentum_of_batch_normalization_changes_no_score(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, raw = trained.job, trained.run["raw"]
+    layers = [m for _, m in nnx.iter_modules(job.network.model) if isinstance(m, nnx.BatchNorm)]
+    assert (layers != []) == (job.options.norm == "bn")
+    estimate = job.estimate.__wrapped__
+    for momentum in (0.1, 0.999):
+        for layer in layers:
+            monkeypatch.setattr(layer, "momentum", momentum)
+        other = job._replace(estimate=jax.jit(lambda *rows: estimate(*rows), static_argnums=2))
+        assert script.accuracy(other, raw) == pytest.approx(trained.history[-1, 3])
+
+
+def test_a_training_that_was_scored_by_running_statistics_is_another_one(
+    tmp_path: Path, capsys: Any
+) -> None:
+    options = script.parse(["--smoke", "--norm", "bn", "--out", str(tmp_path)])
+    (tmp_path / "options.json").write_text(json.dumps(vars(options), default=str, indent=1))
+    with pytest.raises(SystemExit, match="2"):
+        script.parse(["--smoke", "--norm", "bn", "--out", str(tmp_path)])
+    assert "other options" in capsys.readouterr().err
+
+
+def folder_of(path: Path, norm: str, seed: int, **record: Any) -> str:
+    """Writes the files of a finished training."""
+    path.mkdir()
+    options = {"norm": norm, "constraint": "sums", "branches": None, "rate": 0.1, "seed": seed}
+    record = {**options, "held_out": 0, "updates": 400, "out": str(path), **record}
+    (path / "options.json").write_text(json.dumps(record))
+    values = ",".join(map(str, (400, 1.0, 0.1, 50.0 + seed, 51.0)))
+    (path / "history.csv").write_text(f"{','.join(script.COLUMNS)}\n{values}\n")
+    return str(path)
+
+
+def table_of(tmp_path: Path, *folders: str) -> "subprocess.CompletedProcess[str]":
+    """Runs resnet18_table.py."""
+    table = SCRIPT.with_name("resnet18_table.py")
+    command = [sys.executable, "-W", "error", str(table), *folders, "--out", str(tmp_path / "out")]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+
+
+def test_the_table_says_how_batch_normalization_was_scored(tmp_path: Path) -> None:
+    earlier = folder_of(tmp_path / "bn-0", "bn", 0)
+    anew = folder_of(tmp_path / "bn-1", "bn", 1, statistics="estimated anew")
+    call = folder_of(tmp_path / "call", "replaced", 0)
+    process = table_of(tmp_path, earlier, call)
+    assert process.returncode == 0, process.stderr
+    assert "by running statistics, of momentum 0.9 over 400 updates." in process.stdout
+    mixed = table_of(tmp_path, earlier, anew, call)
+    assert mixed.returncode == 1
+    assert f"{earlier}: scored by running statistics" in mixed.stderr
+    assert "estimated anew." in table_of(tmp_path, anew).stdout
 
 
 def test_parameters_and_rows_are_where_they_belong(trained: Trained) -> None:
@@ -137,7 +213,7 @@ def test_layers_compute_in_bfloat16(trained: Trained) -> None:
 
 def test_units_of_the_replacement_sum_to_zero_also_on_average(trained: Trained) -> None:
     options = trained.job.options
-    for raw in (trained.run["raw"], script.averaged(trained.job, trained.run)[0]):
+    for raw in (trained.run["raw"], script.averaged(trained.job, trained.run)):
         kernel = np.asarray(jn.effective(raw)["blocks"][0]["conv2"]["kernel"], np.float64)
         sums = np.abs(kernel.sum((0, 1, 2))).max()
         assert (sums < 1e-5) == (options.norm == "replaced")
