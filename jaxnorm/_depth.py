@@ -18,8 +18,9 @@ Layer = Callable[[float], float]
 #: ``layer`` is what an activation does to a value and kernels do nothing.
 Network = Callable[[float, Layer], float]
 
-#: Operations that are linear in the nodes before, and those that are in one node.
-MIXTURES = (*LINEAR, *SUMS, *STACKS, "sub")
+#: Operations that are linear in the nodes before, and those that are in one node. A choice is, too,
+#: if no node decides it.
+MIXTURES = (*LINEAR, *SUMS, *STACKS, "sub", "dynamic_update_slice", "scatter")
 SCALINGS = ("mul", "div", "dot_general", "conv_general_dilated")
 
 
@@ -98,13 +99,18 @@ class _Depth(NamedTuple):
                 item, square = self.sums[index]
                 (stream,) = {*before} - {item.branch}
                 values[index] = (values[stream] + square * values[item.branch]) / (1 + square)
-            elif node.is_product or (_is_linear(node) and activated.isdisjoint(before)):
+            elif node.is_product or (self._is_linear(node) and activated.isdisjoint(before)):
                 values |= {index: max(values[i] for i in before)} if before else {}
             elif before:
                 made = (values[i] if i in activated else layer(values[i]) for i in before)
                 values[index] = max(made)
                 activated.add(index)
         return values
+
+    def _is_linear(self, node: Node) -> bool:
+        chooses = node.primitive == "select_n" and all(self.nodes[i].is_real for i in node.operands)
+        scales = node.primitive in SCALINGS and len(node.operands) == 1
+        return node.primitive in MIXTURES or chooses or scales
 
 
 def _squared_factors(graph: Graph, factors: PyTree | None) -> dict[int, tuple[Sum, float]]:
@@ -161,7 +167,3 @@ def _is_gate(node: Node, variables: list[frozenset[int]], nodes: list[Node]) -> 
         chooses and variables[node.operands[0]]
     )
     return bool(is_product) and len({*several}) > 1
-
-
-def _is_linear(node: Node) -> bool:
-    return node.primitive in MIXTURES or (node.primitive in SCALINGS and len(node.operands) == 1)

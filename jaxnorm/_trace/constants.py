@@ -7,14 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxnorm._paths import Path
-from jaxnorm._trace.primitives import LINEAR, PRODUCTS, ROOTS, STACKS, SUMS
+from jaxnorm._trace.primitives import LINEAR, PRODUCTS, ROOTS, SCATTERS, STACKS, SUMS
 from jaxnorm._trace.values import CONSTANT, Value, sources
 from jaxnorm._trace.views import VIEWS
 
 
 def known_number(array: Any) -> float | None:
     """Returns the real number that all entries of an array are, if it is known."""
-    if isinstance(array, jax.core.Tracer) or not jnp.issubdtype(array.dtype, np.floating):
+    is_traced = isinstance(array, jax.core.Tracer)
+    if is_traced or not jnp.issubdtype(jnp.result_type(array), np.floating):
         return None
     numbers = np.unique(np.asarray(array, np.float64))
     return float(numbers[0]) if len(numbers) == 1 else None
@@ -39,14 +40,14 @@ def factors_of(equation: Any, values: list[Value]) -> frozenset[Path]:
     name, (first, *others) = equation.primitive.name, values or [CONSTANT]
     if name == "pad" and others[0].number != 0:
         return frozenset()
+    if name in (*SUMS, "sub", *STACKS, "select_n", *SCATTERS):
+        terms = others if name == "select_n" else values[::2] if name in SCATTERS else values
+        factors = [value.factors for value in terms if value.number != 0]
+        return frozenset.intersection(*factors) if factors else frozenset()
     if name in ("div", *LINEAR):
         return first.factors - sources(others)
     if name in ("mul", *PRODUCTS):
         return (first.factors - sources(others)) | (others[0].factors - first.sources)
-    if name in (*SUMS, "sub", *STACKS, "select_n"):
-        terms = others if name == "select_n" else values
-        factors = [value.factors for value in terms if value.number != 0]
-        return frozenset.intersection(*factors) if factors else frozenset()
     return frozenset()
 
 

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from jaxnorm._paths import Path
-from jaxnorm._trace.primitives import PRODUCTS, STACKS, joined_axes, product_axes
-from jaxnorm._trace.values import CONSTANT, Node, Product, Use, Value, sources
+from jaxnorm._trace.primitives import PRODUCTS, product_axes
+from jaxnorm._trace.stacks import Stack
+from jaxnorm._trace.sums import Sums
+from jaxnorm._trace.values import Node, Product, Use, Value, sources
 
 
 class Mark(NamedTuple):
@@ -30,6 +32,7 @@ class Facts:
         turns: the number and the length of each scan around the current equation.
         scans: how many scans there were so far.
         nodes: the variables that depend on the inputs, in execution order; None to record none.
+        stacks: the stacks among the nodes.
         uses: the products of kernels.
         refused: why a parameter is not understood.
         changed: parameters of which another function is multiplied with the inputs.
@@ -46,6 +49,7 @@ class Facts:
     turns: tuple[tuple[int, int], ...] = ()
     scans: int = 0
     nodes: list[Node] | None = None
+    stacks: dict[int, Stack] = field(default_factory=dict)
     uses: list[Use] = field(default_factory=list)
     refused: dict[Path, str] = field(default_factory=dict)
     changed: set[Path] = field(default_factory=set)
@@ -82,34 +86,27 @@ class Facts:
     ) -> Value:
         """Returns a value with its node in the graph, if it depends on the inputs.
 
-        The sum over a stack is recorded as the sum of what is stacked.
+        A sum of nodes is recorded as such, however it is written.
         """
-        axes = joined_axes(equation) if equation else ()
         nodes = tuple(x.node for x in operands if x.node is not None)
         if self.nodes is None or not (nodes or value.of_inputs):
             return value._replace(node=None)
-        if name == "reduce_sum" and nodes and axes == (self.nodes[nodes[0]].axis,):
-            return value._replace(node=self._added(self.nodes[nodes[0]].operands, variable))
         constants = [x for x in operands if x.node is None]
         constant = constants[0] if len(constants) == 1 else Value(sources=sources(constants))
         is_product, shape = name in PRODUCTS and self.is_of_kernel(constant), variable.aval.shape
+        sums = Sums(self.nodes, self.stacks, self.turns)
+        which = 0 if equation is None else equation.outvars.index(variable)
+        is_read = equation is not None and not is_product
+        if is_read and (total := sums.sum_of(equation, operands, which)) is not None:
+            return value._replace(node=total)
         units = _unit_count(equation, operands, shape) if is_product else 0
-        axis = axes[0] if name in STACKS and axes else None
         is_real = jnp.issubdtype(variable.aval.dtype, jnp.inexact)
         self.nodes.append(
-            Node(name, nodes, constant, shape, units, is_real, self.turns, carries, axis, place)
+            Node(name, nodes, constant, shape, units, is_real, self.turns, carries, place)
         )
+        if is_read:
+            sums.note(equation, operands, which, len(self.nodes) - 1)
         return value._replace(node=len(self.nodes) - 1)
-
-    def _added(self, operands: tuple[int, ...], variable: Any) -> int:
-        """Returns the last node of a sum of nodes, one after the other."""
-        assert self.nodes is not None
-        total, *others = operands
-        for operand in others:
-            pair, shape = (total, operand), variable.aval.shape
-            self.nodes.append(Node("add", pair, CONSTANT, shape, turns=self.turns))
-            total = len(self.nodes) - 1
-        return total
 
     def is_of_kernel(self, value: Value) -> bool:
         """Returns True if a value is made of a kernel, or of any parameter if all may be one."""

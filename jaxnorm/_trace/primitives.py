@@ -1,4 +1,4 @@
-"""Primitives by kind, and the axes that the equations of products and sums join."""
+"""Primitives by kind, and the axes that the equations of products join."""
 
 import math
 from typing import Any
@@ -11,28 +11,16 @@ AFFINE = (*SUMS, "sub", "mul", "div", "neg")
 STACKS = ("stack", "concatenate")
 #: Functions by which a variance becomes a factor.
 ROOTS = ("rsqrt", "sqrt", "pow")
+#: Primitives that add updates to an array, at some of its places, or subtract them.
+SCATTERS = ("scatter-add", "scatter_add", "scatter-sub")
 #: Primitives that take a part of an array.
 PARTS = (*SLICES, "gather")
 #: Primitives that are linear in their first operand, unless they cast it to integers or pad it with
-#: other numbers than 0.
+#: other numbers than 0. A scatter's node has the updates first; its array is another term.
 LINEAR = (
     *(*VIEWS, "device_put", "gather", "neg", "optimization_barrier", "pad"),
-    *("reduce_sum", "reduce_window_sum"),
+    *("cumsum", "reduce_sum", "reduce_window_sum", *SCATTERS),
 )
-
-
-def joined_axes(equation: Any) -> tuple[int, ...]:
-    """Returns the axes of a sum, or the one along which every operand is one entry of a stack."""
-    name, params = equation.primitive.name, equation.params
-    if name == "reduce_sum":
-        return tuple(map(int, params["axes"]))
-    if name == "stack":
-        return (params["axis"],)
-    if name == "concatenate":
-        axis: int = params["dimension"]
-        is_stack = equation.outvars[0].aval.shape[axis] == len(equation.invars)
-        return (axis,) if is_stack else ()
-    return ()
 
 
 def product_axes(equation: Any, side: int) -> tuple[tuple[int, ...], int, dict[int, int]]:

@@ -266,7 +266,6 @@ class Node(NamedTuple):
         is_real: True for floating-point numbers; False for indices and masks.
         turns: the number and the length of each scan around it, the outermost first.
         carries: the number of the scan that carries it from turn to turn, if one does.
-        axis: the axis along which it has one entry per operand, for a stack.
         place: the place of its equation; None for an input or what a scan hands on.
     """
 
@@ -278,7 +277,6 @@ class Node(NamedTuple):
     is_real: bool = True
     turns: tuple[tuple[int, int], ...] = ()
     carries: int | None = None
-    axis: int | None = None
     place: tuple[int, ...] | None = None
 
     @property
