@@ -15,7 +15,7 @@ from jaxnorm._layout import Layout, Setting, broadcast, flax_layout
 from jaxnorm._node import is_node
 from jaxnorm._numerics import promote
 from jaxnorm._paths import Path, is_absent, named_entries, named_rows
-from jaxnorm._phase_fit import at_outputs, at_taps, of_phases
+from jaxnorm._phase_fit import at_outputs, at_taps, at_written, of_phases
 from jaxnorm._phases import strides_of
 from jaxnorm._reparametrize import effective
 from jaxnorm._trace.interpret import Apply
@@ -41,7 +41,8 @@ def data_dependent_init(
     of one value per channel in any shape, that the model adds to the product directly and uses
     nowhere else; a layer without one only gets its variance. A unit of a transposed convolution
     with a stride is a phase and a channel: each phase gets its variance, and all of a channel one
-    mean.
+    mean. Outputs that no tap reaches, between the strides of a kernel of one tap say, are zeros,
+    and do not count for the variance.
 
     Args:
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters;
@@ -148,7 +149,8 @@ class _Units:
         self, call: KernelCall, phases: tuple[OutputPhase, ...], sample_axes: list[int]
     ) -> tuple[Values, Values]:
         """Returns the scale of each unit of a product, and the factor of its kernel."""
-        scale = of_phases(call.output, phases, lambda x: _scale(call, x, sample_axes))
+        output = at_written(call.output, [phase for phase in call.phases if phase not in phases])
+        scale = of_phases(output, phases, lambda x: _scale(call, x, sample_axes))
         scale = scale * self.wanted[call.path]
         return scale, _per_unit(scale, self.plain[call.path], call, phases)
 
@@ -176,10 +178,10 @@ def _scale(call: KernelCall, output: Values, sample_axes: list[int]) -> Values:
 
 
 def _seen_phases(call: KernelCall) -> tuple[OutputPhase, ...]:
-    """Returns the phases of a product; none if it has too few outputs to see each."""
+    """Returns the phases with taps of their own; none if there are too few outputs to see each."""
     shape = call.output.shape
-    are_seen = all(shape[phase.place] >= phase.stride for phase in call.phases)
-    return call.phases if are_seen else ()
+    phases = tuple(phase for phase in call.phases if phase.axis is not None)
+    return phases if all(shape[phase.place] >= phase.stride for phase in phases) else ()
 
 
 def _per_unit(

@@ -26,6 +26,16 @@ def of_phases(output: Values, phases: Phases, function: Callable[[Values], Value
     return jnp.stack(parts).reshape(*strides, *parts[0].shape)
 
 
+def at_written(output: Values, phases: Phases) -> Values:
+    """Returns the outputs of the phases that have taps: the others are zeros."""
+    for phase in phases:
+        of_outputs = np.arange(output.shape[phase.place]) % phase.stride
+        written = np.flatnonzero(np.isin(of_outputs, phase.of_taps))
+        if 0 < written.size < of_outputs.size:
+            output = jnp.take(output, written, axis=phase.place)
+    return output
+
+
 def at_outputs(values: Values, phases: Phases, output: Values, unit_axes: Axes) -> Values:
     """Returns values per phase and unit in the output's rank, each where its phase is."""
     rests = [np.arange(output.shape[phase.place]) % phase.stride for phase in phases]
@@ -36,7 +46,7 @@ def at_outputs(values: Values, phases: Phases, output: Values, unit_axes: Axes) 
 def at_taps(values: Values, phases: Phases, fan_in: Axes, ndim: int) -> Values:
     """Returns values per phase and unit in a kernel's rank, each at the taps of its outputs."""
     units = [axis for axis in range(-ndim, 0) if axis not in fan_in]
-    axes = [phase.axis for phase in phases]
+    axes = [phase.axis for phase in phases if phase.axis is not None]
     taps = [np.asarray(phase.of_taps) for phase in phases]
     return _placed(values, taps, [*axes, *units], range(-ndim, 0))
 

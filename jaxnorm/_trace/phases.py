@@ -10,14 +10,14 @@ class OutputPhase(NamedTuple):
     """Axis of space of a transposed convolution with a stride.
 
     Attributes:
-        axis: the kernel's axis, negative.
+        axis: the kernel's axis, negative; None for a kernel of one tap, which writes one phase.
         place: the axis of the product.
         stride: how many phases the outputs along that axis have: output o is of the phase
             o mod stride.
         of_taps: the phase of the outputs that read each tap.
     """
 
-    axis: int
+    axis: int | None
     place: int
     stride: int
     of_taps: tuple[int, ...]
@@ -25,7 +25,7 @@ class OutputPhase(NamedTuple):
 
 def output_phases(equation: Any, use: Use) -> tuple[OutputPhase, ...]:
     """Returns the axes along which the outputs of a product have phases."""
-    if not strides_of(use.fan_in) or equation.primitive.name != "conv_general_dilated":
+    if equation.primitive.name != "conv_general_dilated":
         return ()
     params, view = equation.params, use.kernel
     numbers = params["dimension_numbers"]
@@ -41,9 +41,8 @@ def output_phases(equation: Any, use: Use) -> tuple[OutputPhase, ...]:
     )
     phases = []
     for axis, place, (before, _), stride, dilation in rows:
-        original = view.whole_axis(axis)
-        if original in strides_of(use.fan_in):
-            taps = range(view.sizes[axis])
+        taps, original = range(view.sizes[axis]), view.whole_axis(axis)
+        if original in strides_of(use.fan_in) or (len(taps) == 1 < stride):
             turned = any(factor.reversed for factor in view.dims[axis] if factor.size > 1)
             of_taps = tuple((before - tap * dilation) % stride for tap in taps)
             phases.append(OutputPhase(original, place, stride, of_taps[:: -1 if turned else 1]))

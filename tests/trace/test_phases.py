@@ -252,6 +252,35 @@ def test_a_fitted_start_gives_every_phase_its_variance(
     np.testing.assert_allclose(of_taps, 1, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", [None, jn.Scaled])
+@pytest.mark.parametrize(
+    ("taps", "strides", "dilations"),
+    [((1, 1), (2, 2), (1, 1)), ((1, 3), (3, 2), (1, 1)), ((1, 1), (2, 1), (2, 3))],
+)
+def test_outputs_without_a_tap_do_not_count(
+    taps: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...], kind: Any
+) -> None:
+    """A kernel of one tap writes every stride-th output, and these have the variance."""
+    numbers = ("NHWC", "HWIO", "NHWC")
+
+    def apply(p: Any, x: Any) -> Any:
+        y = jax.lax.conv_transpose(x, p["w"], strides, "SAME", dilations, numbers)
+        return y + p["bias"][None, None, None]
+
+    params = {"w": draw(1, *taps, 3, 4), "bias": jnp.ones(4)}
+    layout = jn.traced_layout(apply, params, IMAGES)
+    start = params if kind is None else jn.reparametrize(params, kind, layout)
+    fitted = jn.effective(jn.data_dependent_init(apply, start, IMAGES, layout=layout))
+    y = np.float64(apply(fitted, IMAGES))
+    np.testing.assert_allclose(y.mean((0, 1, 2)), 0, atol=1e-5)
+    written = [
+        slice(None, None, s) if t == 1 else slice(None) for t, s in zip(taps, strides, strict=True)
+    ]
+    np.testing.assert_allclose(y[:, written[0], written[1]].var((0, 1, 2)), 1, rtol=1e-2)
+    others = y[:, 1::2] if strides[0] == 2 else y[:, 1::3]
+    assert others.var((0, 1, 2)).max() < 1e-10
+
+
 def test_a_fitted_start_keeps_spheres() -> None:
     """A scale is one number per channel."""
     apply, params = network(2, "SAME", False), kernel(3, False)
