@@ -21,9 +21,15 @@ from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._roles import Roles, roles_of
 from jaxnorm._sphere_projection import centered_gradient
 from jaxnorm._trace.batch_statistics import warn_of_stored_statistics
+from jaxnorm._trace.counts import values_per_unit
 from jaxnorm._trace.gates import gate_values, gates
-from jaxnorm._trace.interpret import Apply, compiled, trace
+from jaxnorm._trace.interpret import Apply, Program, compiled, trace
+from jaxnorm._trace.queries import plain_shapes
+from jaxnorm._trace.samples import doubled_program
 from jaxnorm._zero_sums import center_kernels, zero_sum_projection
+
+#: Values per unit below which its variance on other rows is expected to exceed 1 by half.
+FEW = 8
 
 
 def normalizer_free(
@@ -74,7 +80,7 @@ def normalizer_free(
         *inputs: a minibatch of some hundred rows, and the remaining arguments of ``apply``.
         heads: regular expressions, searched for in the ``/``-joined paths, of the kernels that make
             results and stay free; None for those after which neither a kernel nor a residual sum
-            follows.
+            follows. A network that is added to its own inputs, x + f(x), has the heads of f.
         free: regular expressions of parameters that the model uses as if they were inputs, such as
             learned queries.
         zero_sums: if False, sums are free.
@@ -101,10 +107,12 @@ def normalizer_free(
             in the place of several expressions.
 
     Warns:
-        UserWarning: if no hidden layer has a bias, which batch normalization brought along; and if
-            the model still has batch normalization, by the batch (as `traced_layout`) or, in
-            evaluation, by stored statistics, whose roots divide what a kernel makes. Statistics
-            that are the model's inputs, or parameters, are not recognized.
+        UserWarning: if no hidden layer has a bias, which batch normalization brought along; if no
+            kernel makes a result; if no hidden unit can be fitted, as in a network whose hidden
+            kernels are all recurrent; naming the kernels whose units are fitted to fewer than 8
+            values; and if the model still has batch normalization, by the batch (as
+            `traced_layout`) or, in evaluation, by stored statistics, whose roots divide what a
+            kernel makes. Statistics that are the model's inputs, or parameters, are not recognized.
 
     Call it once, before parameters are replicated or sharded. Under jit, pmap and shard_map the
     optimizer does the same on every device, with no collective.
@@ -138,11 +146,16 @@ def normalizer_free(
     _warn_of_no_biases(roles)
     if zero_sums or fitted or quiet:
         warn_of_stored_statistics(roles.normalized)
+    if heads is None:
+        _warn_of_no_heads(roles)
+    if fitted:
+        _warn_of_no_fit(roles)
+        _warn_of_few_values(apply, params, inputs, roles, free)
     constrained = _layout_of(roles, roles.zero_sums if zero_sums else set())
     some = zero_sums and bool(roles.zero_sums)
     raw = center_kernels(params, layout=constrained) if some else params
     factors = residual_factors(apply, params, *inputs, free=free) if quiet else None
-    if fitted:
+    if fitted and roles.fitted:
         raw = _fitted(apply, raw, inputs, roles, free, factors)
     elif factors is not None:
         raw = scale_branches(raw, factors)
@@ -168,6 +181,56 @@ def _warn_of_no_biases(roles: Roles) -> None:
             f"none of the hidden kernels {listed(sorted(roles.fitted))} has a bias of its own, so "
             "no unit can start with mean 0, and no inputs are centered. Batch normalization had a "
             "bias per channel: write use_bias=True in the layers that it followed."
+        )
+
+
+def _warn_of_no_heads(roles: Roles) -> None:
+    """Warns of a network whose results are those of hidden layers."""
+    if not roles.heads:
+        warn(
+            f"none of the kernels {listed(roles.fan_in)} makes a result: another kernel follows "
+            "each, or it ends a branch of a residual stream. So the last ones start with variance "
+            "1 and keep zero sums too, which a result need not have. Name the kernels that make "
+            "results, heads=[regex]; or pass heads=() if the results are features, which another "
+            "network reads."
+        )
+
+
+def _warn_of_no_fit(roles: Roles) -> None:
+    """Warns of a network of which no hidden unit can be fitted, such as a recurrent one."""
+    hidden = roles.fan_in.keys() - roles.heads - roles.inside_gates
+    if hidden and not roles.fitted:
+        warn(
+            f"no unit of the hidden kernels {listed(sorted(hidden))} can be fitted, because the "
+            "model uses them at every turn of a loop (as a recurrent cell or lax.map does), inside "
+            "a shard_map, or not in products alone: they keep their random start, with zero sums. "
+            "Write jax.vmap in the place of lax.map, and shard_map around the training step; "
+            "of a recurrent network choose the start yourself, orthogonal_init for example, and "
+            "pass fitted=False."
+        )
+
+
+def _warn_of_few_values(
+    apply: Apply, params: PyTree, inputs: tuple[Any, ...], roles: Roles, free: Sequence[str]
+) -> None:
+    """Warns of units whose variance on other rows is not that of the minibatch."""
+
+    def traced(inputs: tuple[Any, ...]) -> Program:
+        return trace(apply, plain_shapes(params), inputs, roles.fan_in, free, nodes=True)
+
+    counts = values_per_unit(traced(inputs))
+    few = {path: n for path, n in counts.items() if path in roles.fitted and n < FEW}
+    doubled = doubled_program(traced, inputs) if few else None
+    more = values_per_unit(doubled) if doubled else {}
+    few = {path: n for path, n in few.items() if more.get(path, n + 1) > n}
+    if few:
+        numbers = " to ".join(map(str, sorted({min(few.values()), max(few.values())})))
+        warn(
+            f"the units of the kernels {listed(few)} are fitted to {numbers} values, one per row "
+            f"and position; wanted {FEW} or more: behind a pooling each row has one. The variance "
+            "on other rows is (n - 1)/(n - 3) times that of n Gaussian values, which has no bound "
+            "up to n = 3. Pass normalizer_free some hundred rows; the training may take fewer per "
+            "update."
         )
 
 

@@ -497,7 +497,7 @@ REFUSED: dict[str, tuple[Case, tuple[str, ...]]] = {
         ("blocks/0/up", "blocks/0/down"),
     ),
     "a recurrent layer": (
-        Case(lambda p, x: x + lstm(p[0], x), [LSTM], (TOKENS,), {}),
+        Case(lambda p, x: (y := x @ p[1]) + lstm(p[0], y), [LSTM, shape()], (TOKENS,), {}),
         ("0/w", "0/u"),
     ),
     "a branch of the program": (

@@ -285,7 +285,7 @@ def test_layers_that_were_written_for_batch_normalization_are_warned_of() -> Non
 
 def test_errors_teach() -> None:
     single = lambda p, x: dense(p["a"], x)  # noqa: E731
-    x = jnp.ones((4, 4))
+    x = jnp.ones((8, 4))
     with pytest.raises(ValueError, match="no hidden layer"):
         normalizer_free(single, {"a": THREE["a"]}, optax.sgd(0.1), x)
     with pytest.raises(ValueError, match=r"'nowhere'.*matches no kernel.*a/kernel"):

@@ -129,12 +129,14 @@ def _interpreted(
 ) -> Program:
     facts = Facts(None if kernels is None else frozenset(kernels), nodes=[] if nodes else None)
     paths = [*parameters, *(None for _ in arguments[len(parameters) :])]
-    values = [
-        facts.recorded(facts.as_variable(INPUT, variable, []), "input", [], variable)
-        if path is None or any(re.search(pattern, str(path)) for pattern in free)
-        else parameter(path, variable.aval.shape)
-        for path, variable in zip(paths, closed.jaxpr.invars, strict=True)
-    ]
+
+    def value(path: Path | None, variable: Any) -> Value:
+        if path is not None and not any(re.search(pattern, str(path)) for pattern in free):
+            return parameter(path, variable.aval.shape)
+        name = "input" if path is None else "parameter"
+        return facts.recorded(facts.as_variable(INPUT, variable, []), name, [], variable)
+
+    values = list(map(value, paths, closed.jaxpr.invars))
     # Without inputs the constants are what kernels meet.
     interpreter = _Interpreter(facts, CONSTANT if len(paths) > len(parameters) else INPUT)
     results = interpreter.run(closed, values, ())

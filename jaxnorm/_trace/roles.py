@@ -7,14 +7,15 @@ from jaxnorm._paths import Path
 from jaxnorm._trace.graph import Graph
 from jaxnorm._trace.interpret import Program
 from jaxnorm._trace.primitives import product_axes
-from jaxnorm._trace.streams import stream_sums
+from jaxnorm._trace.streams import begins_with_kernel, stream_sums
 
 
 def heads(program: Program) -> set[Path]:
     """Returns the kernels after which neither a kernel nor a residual sum follows.
 
     A sum is residual if it is one of a stream with a shortcut without kernels: a linear model
-    beside a network makes the same result.
+    beside a network makes the same result. The stream has to begin with a kernel: a network that
+    is added to its own inputs, x + f(x), makes their difference from the result.
 
     Args:
         program: a program with nodes.
@@ -23,7 +24,8 @@ def heads(program: Program) -> set[Path]:
     live = graph.ancestors(*program.result_nodes())
     products = {i for i in live if graph.nodes[i].is_product}
     sums = [item for stream in stream_sums(graph, program) for item in stream]
-    joins = products | {item.position for item in sums if item.kind != "merge"}
+    residual = [item for item in sums if item.kind != "merge" and begins_with_kernel(graph, item)]
+    joins = products | {item.position for item in residual}
     before = graph.ancestors(*(j for i in joins for j in graph.nodes[i].operands))
     inner = {path for i in products & before for path in graph.nodes[i].constant.sources}
     last = {path for i in products - before for path in graph.nodes[i].constant.sources}

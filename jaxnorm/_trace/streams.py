@@ -82,10 +82,11 @@ def residual_streams(program: Program) -> list[list[Branch]]:
             raise ValueError(
                 f"the parameters {listed(sorted(node.constant.sources))} are used inside a "
                 f"{node.primitive}, where residual_factors does not follow the stream; scale the "
-                "last kernel of each branch by hand, with scale_branches(raw, factors)."
+                "last kernel of each branch by hand, with scale_branches(raw, factors), and pass "
+                "quiet=False to normalizer_free."
             )
     graph = Graph(nodes)
-    streams = stream_sums(graph, program)
+    streams = [x for x in stream_sums(graph, program) if not _is_added_to_inputs(graph, x)]
     outers = [item for stream in streams for item in stream if item.kind == "identity"]
     inside = {i for x in outers for i in graph.between(x.sources, x.branch)}
     return [branches for stream in streams if (branches := _known(graph, stream, inside))]
@@ -97,6 +98,36 @@ def stream_sums(graph: Graph, program: Program) -> list[list[Sum]]:
     sums = [item for i in sorted(live) if (item := graph.sum_at(i)) and item.kind != "adapter"]
     outers = [item for item in sums if item.kind == "identity"]
     return _streams(graph, sums, _first_sums(graph, sums, outers))
+
+
+def begins_with_kernel(graph: Graph, item: Sum) -> bool:
+    """Returns True if the stream of a sum has a kernel, a table or learned latents before it.
+
+    Its branches do not count, except those of other turns of a scan: a stream that has nothing but
+    its inputs beside them is a network that is added to its inputs.
+    """
+    visited, stack = set[int](), [item.shortcut]
+    while stack:
+        if (index := stack.pop()) in visited:
+            continue
+        visited.add(index)
+        node, before = graph.nodes[index], graph.sum_at(index)
+        if node.is_product or _is_learned(node):
+            return True
+        is_branched = before is not None and before.kind == "identity"
+        stack.extend([before.shortcut] if before and is_branched else node.operands)
+    return False
+
+
+def _is_added_to_inputs(graph: Graph, stream: list[Sum]) -> bool:
+    """Returns True for the one sum of a network and its inputs, which has no other branch."""
+    return len(stream) == 1 and not begins_with_kernel(graph, stream[0])
+
+
+def _is_learned(node: Node) -> bool:
+    """Returns True for parameters, for rows of them, and for what a scan makes with kernels."""
+    is_row = node.primitive in PARTS and bool(node.constant.sources)
+    return is_row or node.primitive in ("parameter", "carry")
 
 
 def _known(graph: Graph, stream: list[Sum], inside: set[int]) -> list[Branch]:
