@@ -39,7 +39,7 @@ class NormalizerFree(Call):
 
     def _for_updates(self, optimizer: Optimizer, context: Context) -> Optimizer:
         """Returns the optimizer for updates alone, which depend on no value of the rows."""
-        rows = jax.ShapeDtypeStruct((2, *context.shape), jnp.float32)
+        rows = jax.ShapeDtypeStruct((8, *context.shape), jnp.float32)
         optimizers: list[Optimizer] = []
 
         def call(params: PyTree, rows: Array) -> None:
