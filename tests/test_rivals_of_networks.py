@@ -50,8 +50,8 @@ def test_the_branch_l_of_mimicnorm_starts_at_one_over_l(built: Built, x: jax.Arr
     zero = {**fitted.params, "factors": {**fitted.params["factors"], "0": jnp.float32(0)}}
     net = {**fitted.params["net"], "zeroth": jax.tree.map(jnp.zeros_like, built.params["zeroth"])}
     with jax.numpy_rank_promotion("allow"):
-        by_factor = fitted.apply(zero, state, x, train=True)[0]
-        by_kernel = fitted.apply({**fitted.params, "net": net}, state, x, train=True)[0]
+        by_factor = fitted.usual.apply(zero, state, x, train=True)[0]
+        by_kernel = fitted.usual.apply({**fitted.params, "net": net}, state, x, train=True)[0]
     np.testing.assert_allclose(by_factor, by_kernel, rtol=1e-5, atol=1e-5)
 
 

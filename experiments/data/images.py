@@ -16,7 +16,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from experiments.data.dataset import Dataset, make_dataset
 from experiments.data.doubts import FILES, told_lines
-from experiments.data.pixels import BITS, file_columns, properties
+from experiments.data.pixels import file_columns
 from experiments.data.reading import free_memory, reading, refuse_too_large
 from experiments.errors import UserError
 
@@ -32,6 +32,9 @@ GRAY = ("1", "L", "LA")
 
 #: The byte of a PNG file and the tag of a TIFF file with the bits per channel.
 PNG_DEPTH, BITS_PER_SAMPLE = 24, 258
+
+#: The entry of a picture's ``info`` with the bits per channel of its file.
+BITS = "bits per channel"
 
 #: The alpha of a pixel that hides what is behind it.
 OPAQUE = 255
@@ -332,3 +335,16 @@ def _pixels(
     channels = max(each.shape[2] for each in pixels.values())
     rows = [np.broadcast_to(each, (1, *each.shape[:2], channels)) for each in pixels.values()]
     return np.concatenate(rows), transparent, files
+
+
+def properties(image: Image.Image) -> dict[str, object]:
+    """Returns how a picture's file was written, apart from what it shows."""
+    width, height = image.size
+    return {
+        "format": str(image.format),
+        "mode": image.mode,
+        "width": width,
+        "height": height,
+        BITS: image.info.get(BITS, 8),
+        "quality": str(getattr(image, "quantization", "")),
+    }

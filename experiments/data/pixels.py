@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Int, Num
-from PIL import Image
 
 #: The rows that rule out most pixels before others are looked at, and the growth of their number.
 FIRST, GROWTH = 32, 8
@@ -24,9 +23,6 @@ WAYS = 100
 
 #: The least ratio of the gaps between classes to what a class extends over.
 WIDE = 8
-
-#: The entry of a picture's ``info`` with the bits per channel of its file.
-BITS = "bits per channel"
 
 Table = Num[np.ndarray, "rows columns"]
 Labels = Int[np.ndarray, " rows"]
@@ -57,7 +53,7 @@ def file_columns(pictures: Sequence[Mapping[str, object]], y: Labels) -> tuple[l
     """Returns the names and the values of properties of files that may tell the class.
 
     Args:
-        pictures: the `properties` of each file.
+        pictures: the properties of each file, by name.
         y: their class numbers.
     """
     names = [*pictures[0]]
@@ -66,19 +62,6 @@ def file_columns(pictures: Sequence[Mapping[str, object]], y: Labels) -> tuple[l
     table = np.stack(codes, 1).astype(np.float64)
     kept = np.flatnonzero(may_tell(table, y) | _has_rows(y, len(names)))
     return [f"the {names[each]} of the files" for each in kept.tolist()], table[:, kept]
-
-
-def properties(image: Image.Image) -> dict[str, object]:
-    """Returns how a picture's file was written, apart from what it shows."""
-    width, height = image.size
-    return {
-        "format": str(image.format),
-        "mode": image.mode,
-        "width": width,
-        "height": height,
-        BITS: image.info.get(BITS, 8),
-        "quality": str(getattr(image, "quantization", "")),
-    }
 
 
 def may_tell(X: Table, y: Labels) -> Bool[np.ndarray, " columns"]:

@@ -19,10 +19,10 @@ from experiments.data.bundled import BUNDLED
 from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.data.shapes import CLASSES, draw_shapes
+from experiments.methods import statistics
 from experiments.methods.table import METHODS
 from experiments.models.registry import build
 from experiments.models.unet import doubled, halved
-from experiments.training import evaluate
 from experiments.training.devices import ONE_DEVICE, Placement, make_placement
 from experiments.training.fit import fit
 from experiments.training.label_maps import MEAN_IOU, confusions, mean_iou, with_maps
@@ -190,7 +190,7 @@ def test_large_maps_are_evaluated_in_smaller_parts() -> None:
 @pytest.fixture
 def _fresh_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     trained()  # with the usual parts
-    monkeypatch.setattr(evaluate, "PIXELS", 100)
+    monkeypatch.setattr(statistics, "PIXELS", 100)
 
 
 @pytest.mark.slow
