@@ -119,7 +119,7 @@ MODELS = {
 }
 
 
-@pytest.mark.kept("bfloat16", "norm in float32")
+@pytest.mark.kept("norm in float32")
 @pytest.mark.parametrize("name", MODELS)
 def test_a_step_of_an_nnx_model_keeps_the_types_of_its_parameters(name: str) -> None:
     """The parameters are those that `functionalize` returned, without mixed_precision."""
@@ -145,7 +145,7 @@ def test_a_step_of_an_nnx_model_keeps_the_types_of_its_parameters(name: str) -> 
 
 
 @NARROW
-@pytest.mark.kept("float16")
+@pytest.mark.slow
 def test_a_narrow_nnx_model_is_described(dtype: Any) -> None:
     x = draw(0, 16, 5, 5, 3)
     apply, params, state = functionalize(replace_batch_norm(Network(Types(*3 * [dtype])), x[:1]))

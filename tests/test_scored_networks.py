@@ -97,6 +97,7 @@ def whitened(rows: jax.Array, library: str) -> np.ndarray:
     return np.asarray(apply(params, state, rows, train=True)[0])
 
 
+@pytest.mark.kept("30-")
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("updates", [0, 1, 30])
 def test_a_network_is_scored_with_the_statistics_of_its_rows(library: str, updates: int) -> None:
@@ -109,6 +110,7 @@ def test_a_network_is_scored_with_the_statistics_of_its_rows(library: str, updat
     np.testing.assert_allclose(found, whitened(x, library), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["NNX", "Linen", "Haiku"])
 def test_the_momentum_changes_no_score(library: str) -> None:
     logits = []
@@ -121,6 +123,7 @@ def test_the_momentum_changes_no_score(library: str) -> None:
     np.testing.assert_allclose(*logits, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.kept("bn-2")
 @pytest.mark.parametrize(("method", "batch"), [("bn", 64), ("bn", 2), ("mimicnorm", 64)])
 def test_whole_trainings_that_differ_in_the_momentum_end_equal(
     method: str, batch: int, monkeypatch: pytest.MonkeyPatch
@@ -139,6 +142,7 @@ def test_whole_trainings_that_differ_in_the_momentum_end_equal(
     assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.slow
 def test_trainings_of_the_ten_networks_that_differ_in_the_momentum_end_equal() -> None:
     rows = run.Rows(images(128), jnp.arange(128) % CLASSES)
     data, tx, outcomes = run.Data(rows, rows, rows, CLASSES), run.optimizer("sgd", 3), []

@@ -51,6 +51,7 @@ def moved() -> PyTree:
     return edited("kernel", lambda kernel: kernel * 1.1)
 
 
+@pytest.mark.slow
 def test_rectifiers_that_are_always_off_are_dormant() -> None:
     some = edited("blocks/1/linear/bias", lambda bias: bias.at[:6].add(-1e3))
     said = looked_at(some)
@@ -109,6 +110,7 @@ def test_a_network_with_nothing_off_is_said_to_have_nothing() -> None:
     assert looked_at(moved()) == f"at chance, {NOTHING_FOUND}"
 
 
+@pytest.mark.slow
 def test_batch_normalization_of_one_row_is_constant_in_training_alone() -> None:
     config = Config(depth=2, width=8, epochs=1, batch_size=1, train_rows=20)
     trainer = make_trainer(METHODS["bn"], config, toy_dataset())

@@ -31,12 +31,14 @@ def pair(library, batch_size):
     return [trained(name, batch_size=batch_size)[1].curve for name in names]
 
 
+@pytest.mark.kept("16")
 @pytest.mark.parametrize("batch_size", [16, 64])
 def test_the_momentum_of_a_users_network_does_not_enter_its_results(batch_size):
     slow, fast = pair("flax", batch_size)
     assert slow == fast
 
 
+@pytest.mark.kept("linen")
 @pytest.mark.usefixtures("standard_promotion")  # Haiku itself promotes.
 @pytest.mark.parametrize("library", ["linen", "haiku"])
 def test_nor_does_that_of_other_libraries(library):
@@ -64,6 +66,7 @@ def test_statistics_are_those_of_the_training_rows_by_the_final_parameters():
     np.testing.assert_allclose(norm["norm"]["var"], values.var(0), rtol=1e-4)
 
 
+@pytest.mark.kept("4")
 @pytest.mark.parametrize("batch_size", [2, 4, 16])
 def test_in_small_batches_the_smaller_loss_on_other_rows_decides(batch_size):
     trainer, run = trained(batch_size=batch_size, epochs=1)
@@ -90,6 +93,7 @@ def test_states_between_epochs_are_settled():
     jax.tree.map(np.testing.assert_array_equal, state.model_state, run.trained.model_state)
 
 
+@pytest.mark.kept("sl")
 @pytest.mark.parametrize("method", ["sl", "bn+dropout", "wn+mean-only-bn", "normprop-batch", "pn"])
 def test_every_method_with_statistics_settles_them(method):
     trainer, run = trained(method=method, batch_size=16, epochs=1)
