@@ -1,0 +1,104 @@
+"""Runs of the probe in the order of `experiments/results/keeping/PLAN.md`."""
+
+from collections.abc import Iterable, Iterator
+from itertools import product
+from typing import NamedTuple
+
+from examples.keeping.reference import Settings
+from examples.keeping.variants import Variant
+
+OWN, FULL = Settings("own"), Settings("full")
+
+VARIANTS = {
+    variant.name: variant
+    for variant in (
+        Variant("batch normalization"),
+        Variant("call", clipped=True),
+        Variant("own", OWN),
+        Variant("full", FULL),
+        Variant("own exact", OWN._replace(exact=True)),
+        Variant("full exact", FULL._replace(exact=True)),
+        Variant("own predicted", OWN._replace(predicted=True)),
+        Variant("full predicted", FULL._replace(predicted=True)),
+        Variant("own .99", OWN, decay=0.99),
+        Variant("full .99", FULL, decay=0.99),
+        Variant("own .997", OWN, decay=0.997),
+        Variant("full .997", FULL, decay=0.997),
+        Variant("full .99 young", FULL, decay=0.99, young=True),
+        Variant("full every ten", FULL, every=10),
+        Variant("full long V", FULL, length=2.0),
+        Variant("own long V", OWN, length=2.0),
+        Variant("batch normalization long V", length=2.0),
+        Variant("full clipped", FULL, clipped=True),
+        Variant("own clipped", OWN, clipped=True),
+        Variant("batch normalization clipped", clipped=True),
+    )
+}
+
+
+class Run(NamedTuple):
+    """Settings of one training."""
+
+    network: str
+    variant: str
+    rate: float
+    warmup: bool
+    batch: int
+    updates: int
+    seed: int
+
+
+def runs(
+    networks: Iterable[str],
+    variants: Iterable[str],
+    rates: Iterable[float],
+    warmups: Iterable[bool] = (True,),
+    batch: int = 64,
+    updates: int = 300,
+    seeds: Iterable[int] = (0,),
+) -> Iterator[Run]:
+    """Yields runs; those that share a program come one after the other."""
+    for network, variant, warmup, rate, seed in product(networks, variants, warmups, rates, seeds):
+        yield Run(network, variant, rate, warmup, batch, updates, seed)
+
+
+GATE = ("MobileNetV2", "gated MBConv", "bottleneck ResNet")
+FIRST = ("batch normalization", "call", "own", "full")
+RATES = (0.05, 0.1, 0.2, 0.3)
+LAG = (
+    "full exact",
+    "full predicted",
+    "full .99",
+    "full .99 young",
+    "own predicted",
+    "own exact",
+    "full every ten",
+    "full long V",
+    "batch normalization long V",
+    "own long V",
+)
+CLIPPED = ("full clipped", "own clipped", "batch normalization clipped")
+FEW_ROWS = ("batch normalization", "call", "own .997", "full .997")
+SEEDS = (0, 1, 2)
+
+STAGES = {
+    "1 first": list(runs(GATE[:1], FIRST, (0.1, 0.3))),
+    "2 no warm-up": list(runs(GATE[:1], FIRST, (0.1, 0.3), (False,))),
+    "3 gated": list(runs(GATE[1:2], FIRST, (0.1, 0.3))),
+    "4 lag": list(runs(GATE[:1], LAG, (0.3, 0.1))),
+    "5 two images": list(
+        runs(("U-Net",), FEW_ROWS, (0.1, 0.03, 0.01), batch=2, updates=1000),
+    ),
+    "6 rates": list(runs(GATE[:1], FIRST, (0.05, 0.2), (True, False))),
+    "7 1,000 updates": list(runs(GATE[:2], FIRST, (0.1, 0.3), updates=1000)),
+    "8 bottleneck": list(runs(GATE[2:], FIRST, (0.1, 0.3))),
+    "9 four and two rows": [
+        *runs(GATE[:1], FEW_ROWS, (0.1, 0.03, 0.01), batch=4, updates=2000),
+        *runs(GATE[:1], FEW_ROWS, (0.03, 0.01), batch=2, updates=3000),
+    ],
+    "10 clipping": list(runs(GATE[:1], CLIPPED, (0.1, 0.3))),
+    "11 gate": list(runs(GATE, FIRST, RATES, updates=1000, seeds=SEEDS)),
+    "12 gate without warm-up": list(
+        runs(GATE, FIRST, RATES, (False,), updates=1000, seeds=SEEDS),
+    ),
+}

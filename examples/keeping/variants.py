@@ -1,0 +1,204 @@
+"""Variants of the probe: batch normalization, the one call, and kernels kept by slow averages.
+
+A variant's ``memory`` is what it carries beside parameters and optimizer: running statistics or
+slow averages, and None for the call.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+import jaxnorm as jn
+from examples.keeping import reference
+from examples.keeping.networks import (
+    Kind,
+    Network,
+    Params,
+    along,
+    convolution,
+    drawn,
+    plain,
+    product,
+)
+from examples.keeping.reference import EPSILON, Moments, Settings, folded, moved, over_examples
+from examples.networks.kernels import is_kernel
+
+
+class Variant(NamedTuple):
+    """One way to train a network.
+
+    Attributes:
+        name: of the table.
+        settings: of the slow averages; None for batch normalization and the call.
+        decay: of the averages, or of batch normalization's running statistics.
+        young: whether averages are faster in the first hundred updates.
+        every: updates between two measurements.
+        length: factor on the kernels V at the start.
+        clipped: whether the gradient of each layer is clipped to norm 1.
+    """
+
+    name: str
+    settings: Settings | None = None
+    decay: float = 0.9
+    young: bool = False
+    every: int = 1
+    length: float = 1.0
+    clipped: bool = False
+
+    @property
+    def is_call(self) -> bool:
+        """True for the library's one call."""
+        return self.name.startswith("call")
+
+
+class Training(NamedTuple):
+    """Functions of a network and a variant.
+
+    Attributes:
+        start: ``start(seed, x) -> (params, memory, opt_state)``.
+        tx: the optimizer, of rate 1.
+        loss: ``loss(params, memory, x, y) -> (loss, measured)``.
+        after: ``after(t, memory, measured, old params, new params) -> memory``.
+        renewed: ``renewed(t, opt_state, params, x) -> opt_state``, before the gradient.
+        plain_params: ``plain_params(params, memory)``, kernels and biases of the plain network.
+    """
+
+    start: Callable[..., Any]
+    tx: optax.GradientTransformation
+    loss: Callable[..., Any]
+    after: Callable[..., Any]
+    renewed: Callable[..., Any]
+    plain_params: Callable[..., Params]
+
+
+def batch_normalized(
+    network: Network, params: Params, x: jax.Array
+) -> tuple[jax.Array, dict[str, Moments]]:
+    """Returns the logits under batch normalization, and the moments of the batch by layer."""
+    measured = {}
+
+    def layer(name: str, x: jax.Array, kind: Kind) -> jax.Array:
+        leaf, y = params[name], product(x, params[name]["kernel"], kind)
+        if not kind.normalized:
+            return y + along(leaf["bias"], y)
+        mean = over_examples(y)
+        var = over_examples((y - mean) ** 2)
+        measured[name] = Moments(*map(jax.lax.stop_gradient, (mean.ravel(), var.ravel())))
+        y = (y - mean) * jax.lax.rsqrt(var + EPSILON)
+        return along(leaf["scale"], y) * y + along(leaf["bias"], y)
+
+    return network(layer, x), measured
+
+
+def estimated_anew(network: Network, params: Params, x: jax.Array) -> dict[str, Moments]:
+    """Returns the moments over batches of rows, (batches, rows, ...), under batch normalization."""
+    measured = jax.lax.map(lambda x: batch_normalized(network, params, x)[1], x)
+    return {
+        name: Moments(m.mean.mean(0), m.var.mean(0) + m.mean.var(0)) for name, m in measured.items()
+    }
+
+
+def cross_entropy(logits: jax.Array, y: jax.Array) -> jax.Array:
+    """Returns the mean loss."""
+    return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+
+def sgd(clipped: bool) -> optax.GradientTransformation:
+    """Returns SGD of rate 1 with momentum 0.9 and a decay of 1e-3 on kernels.
+
+    Its updates are in proportion to the rate, which the step multiplies.
+    """
+    clipping = jn.clip_by_layer_norm(1.0) if clipped else optax.identity()
+    decayed = optax.add_decayed_weights(1e-3, mask=is_kernel)
+    return optax.chain(clipping, decayed, optax.sgd(1.0, momentum=0.9))
+
+
+def relative_step(updates: Any, params: Any) -> jax.Array:
+    """Returns the mean over kernels of the length of the update over that of the kernel."""
+    pairs = zip(jax.tree.leaves(updates), jax.tree.leaves(params), strict=True)
+    ratios = [jnp.linalg.norm(u) / (jnp.linalg.norm(p) + 1e-12) for u, p in pairs if p.ndim > 1]
+    return jnp.stack(ratios).mean()
+
+
+def step(training: Training, t: Any, rate: Any, carry: Any, x: jax.Array, y: jax.Array) -> Any:
+    """Returns the next ``(params, memory, opt_state)``, and the loss and the relative step."""
+    params, memory, opt_state = carry
+    opt_state = training.renewed(t, opt_state, params, x)
+    value_and_gradient = jax.value_and_grad(training.loss, has_aux=True)
+    (value, measured), gradient = value_and_gradient(params, memory, x, y)
+    updates, opt_state = training.tx.update(gradient, opt_state, params)
+    updates = jax.tree.map(lambda u: rate * u, updates)
+    new = optax.apply_updates(params, updates)
+    memory = training.after(t, memory, measured, params, new)
+    return (new, memory, opt_state), (value, relative_step(updates, params))
+
+
+def make_training(network: Network, variant: Variant, x: jax.Array) -> Training:
+    """Returns the functions of a variant; ``x`` are the rows to which the call fits the start."""
+    if variant.is_call:
+        return _call(network, sgd(variant.clipped), x)
+    tx = sgd(variant.clipped)
+
+    def start(seed: Any, x: jax.Array) -> Any:
+        params = drawn(network, jax.random.key(seed), x[:1])
+        params = jax.tree.map(lambda p: variant.length * p if p.ndim > 1 else p, params)
+        return params, batch_normalized(network, params, x)[1], tx.init(params)
+
+    def loss(params: Any, memory: Any, x: jax.Array, y: jax.Array) -> Any:
+        if variant.settings is None:
+            logits, measured = batch_normalized(network, params, x)
+        else:
+            logits, measured = reference.forward(network, params, memory, x, variant.settings)
+        return cross_entropy(logits, y), measured
+
+    def after(t: Any, memory: Any, measured: Any, old: Params, new: Params) -> Any:
+        decay = decay_at(variant, t)
+        return {
+            name: moved(memory[name], found, old[name], new[name], decay)
+            for name, found in measured.items()
+        }
+
+    return Training(start, tx, loss, after, lambda t, opt_state, params, x: opt_state, folded)
+
+
+def decay_at(variant: Variant, t: Any) -> Any:
+    """Returns the share of the old averages that stays at update ``t``."""
+    decay: Any = variant.decay
+    if variant.young:
+        decay = jnp.minimum(decay, (t + 1.0) / (t + 10.0))
+    return decay if variant.every == 1 else jnp.where(t % variant.every == 0, decay, 1.0)
+
+
+def _call(network: Network, base: optax.GradientTransformation, x: jax.Array) -> Training:
+    """The library's one call, with input means that are renewed every ten updates."""
+
+    def readable(params: Params, x: jax.Array) -> jax.Array:
+        return plain(network, params, x, convolution)
+
+    def called(seed: Any, x: jax.Array) -> Any:
+        params = drawn(network, jax.random.key(seed), x[:1])
+        without = {
+            name: {part: leaf[part] for part in ("kernel", "bias")} for name, leaf in params.items()
+        }
+        return jn.normalizer_free(readable, without, base, x)
+
+    _, tx = called(0, x)
+
+    def start(seed: Any, x: jax.Array) -> Any:
+        raw, tx_of_seed = called(seed, x)
+        return raw, None, tx_of_seed.init(raw)
+
+    def loss(raw: Any, memory: Any, x: jax.Array, y: jax.Array) -> Any:
+        return cross_entropy(plain(network, jn.effective(raw), x), y), memory
+
+    def renewed(t: Any, opt_state: Any, raw: Any, x: jax.Array) -> Any:
+        def measured(opt_state: Any) -> Any:
+            return jn.refresh_input_means(opt_state, readable, jn.effective(raw), x)
+
+        return jax.lax.cond(t % 10 == 0, measured, lambda opt_state: opt_state, opt_state)
+
+    after = lambda t, memory, measured, old, new: memory  # noqa: E731
+    return Training(start, tx, loss, after, renewed, lambda raw, memory: jn.effective(raw))

@@ -1,0 +1,322 @@
+"""Kernels kept by slow averages, against batch normalization and a reference in NumPy."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from examples.keeping import networks, reference, variants
+from examples.keeping.networks import Kind, along, convolution, drawn, plain, product
+from examples.keeping.reference import EPSILON, Settings, folded, forward, over_examples
+from examples.keeping.stages import STAGES, VARIANTS
+from examples.keeping.variants import (
+    Variant,
+    batch_normalized,
+    cross_entropy,
+    estimated_anew,
+    make_training,
+    step,
+)
+from examples.networks.mbconv import MBConvNet
+from examples.networks.mobilenet import MobileNetV2
+from examples.networks.unet import UNet
+
+CLASSES, WIDTH = 3, 4
+TINY = {
+    name: partial(getattr(networks, name), classes=CLASSES, width=WIDTH)
+    for name in ("chain", "residual", "mobilenet", "mbconv", "bottleneck", "unet")
+}
+SHORT = TINY | {name: partial(TINY[name], blocks=3) for name in ("mobilenet", "mbconv")}
+stop = jax.lax.stop_gradient
+
+
+def rows(dtype: Any = jnp.float32) -> tuple[jax.Array, jax.Array]:
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(0.3, 1, (6, 8, 8, 3)), draw.integers(0, CLASSES, 6)
+    return jnp.asarray(x, dtype), jnp.asarray(y, jnp.int32)
+
+
+def parameters(network: Any, x: jax.Array) -> Any:
+    """Returns random parameters; the first scale of each layer is 0."""
+    draw = np.random.default_rng(1)
+    params = drawn(network, jax.random.key(0), x[:1])
+    for leaf in params.values():
+        for part in leaf.keys() - {"kernel"}:
+            values = draw.normal(part == "scale", 0.3, leaf[part].shape)
+            values[0] *= part != "scale"
+            leaf[part] = jnp.asarray(values, x.dtype)
+    return params
+
+
+def assert_close(made: Any, wanted: Any, tolerance: float) -> None:
+    """Compares each leaf on the scale of the largest entry of its tree."""
+    size = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(wanted))
+    jax.tree.map(
+        partial(np.testing.assert_allclose, rtol=tolerance, atol=tolerance * size), made, wanted
+    )
+
+
+def kept_gradient(network: Any, params: Any, averages: Any, x: Any, y: Any, s: Settings) -> Any:
+    loss = lambda params: cross_entropy(forward(network, params, averages, x, s)[0], y)  # noqa: E731
+    return jax.jit(jax.value_and_grad(loss))(params)
+
+
+@pytest.fixture
+def small_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convolutions as single operations, which compile faster than products of matrices."""
+    monkeypatch.setattr(reference, "product", convolution)
+    monkeypatch.setattr(variants, "product", convolution)
+
+
+CASES = [(name, True, False) for name in TINY] + [
+    ("mobilenet", False, False),
+    ("chain", True, True),
+]
+
+
+@pytest.mark.kept("chain", "residual", "mobilenet", "mbconv")
+@pytest.mark.usefixtures("small_programs")
+@pytest.mark.parametrize(("name", "wide", "exact"), CASES)
+def test_with_the_moments_of_the_step_it_is_batch_normalization(name, wide, exact) -> None:
+    with jax.enable_x64(wide):
+        network, (x, y) = SHORT[name], rows(jnp.float64 if wide else jnp.float32)
+        params = parameters(network, x)
+        loss = lambda params: cross_entropy(batch_normalized(network, params, x)[0], y)  # noqa: E731
+        wanted = jax.jit(jax.value_and_grad(loss))(params)
+        averages = batch_normalized(network, params, x)[1]
+        made = kept_gradient(network, params, averages, x, y, Settings("full", exact=exact))
+        # `exact` divides by the deviation itself, batch normalization by one with an epsilon.
+        assert_close(made, wanted, 3e-4 if exact or not wide else 1e-10)
+
+
+def of_flax(model: nnx.Module, name: str) -> dict[str, Any]:
+    """Returns the variables of a layer of the committed networks, by the names of the hook."""
+    *path, last = name.split("/")
+    module: Any = model
+    for part in path:
+        module = module[int(part)] if part.isdigit() else getattr(module, part)
+    if last in ("first", "second"):
+        number = 1 + (last == "second")
+        conv, norm = getattr(module, f"conv{number}"), getattr(module, f"norm{number}")
+    else:
+        module = getattr(module, last)
+        conv, norm = (module.conv, module.norm) if hasattr(module, "conv") else (module, None)
+    if norm is None:
+        return {"kernel": conv.kernel, "bias": conv.bias}
+    return {"kernel": conv.kernel, "bias": norm.bias, "scale": norm.scale}
+
+
+def as_ours(model: nnx.Module, params: Any) -> Any:
+    """Returns the values of a Flax model, or of its gradient, in the tree of the hook."""
+    result = {}
+    for name, leaf in params.items():
+        found = {part: variable[...] for part, variable in of_flax(model, name).items()}
+        if name.startswith("up"):
+            found["kernel"] = found["kernel"][::-1, ::-1]
+        result[name] = {part: found[part].reshape(leaf[part].shape) for part in leaf}
+    return result
+
+
+@pytest.mark.kept("mobilenet")
+@pytest.mark.usefixtures("small_programs")
+@pytest.mark.parametrize(
+    ("name", "make"), [("mobilenet", MobileNetV2), ("mbconv", MBConvNet), ("unet", UNet)]
+)
+def test_it_is_flax_s_batch_normalization_in_the_committed_networks(name, make) -> None:
+    network, (x, y) = TINY[name], rows()
+    model = make(nnx.Rngs(0), x.shape[1:], CLASSES, width=WIDTH)
+    params = as_ours(model, drawn(network, jax.random.key(0), x[:1]))
+    loss = nnx.jit(nnx.value_and_grad(lambda model: cross_entropy(model(x), y)))
+    value, gradient = loss(model)
+    made = kept_gradient(
+        network, params, batch_normalized(network, params, x)[1], x, y, Settings("full")
+    )
+    assert_close(made, (value, as_ours(gradient, params)), 3e-4)
+
+
+@pytest.mark.usefixtures("small_programs")
+@pytest.mark.parametrize("name", ["residual", "mbconv"])
+def test_own_is_batch_normalization_of_each_layer_alone(name: str) -> None:
+    """The layers below get the gradient through constant statistics, by autodiff."""
+
+    def own(params: Any, x: jax.Array) -> jax.Array:
+        def layer(name: str, x: jax.Array, kind: Kind) -> jax.Array:
+            leaf, kernel = params[name], params[name]["kernel"]
+            if not kind.normalized:
+                y = convolution(x, kernel, kind)
+                return y + along(leaf["bias"], y)
+            a = convolution(stop(x), kernel, kind)
+            mean = over_examples(a)
+            std = jnp.sqrt(over_examples((a - mean) ** 2) + EPSILON)
+            below = (convolution(x, stop(kernel), kind) - stop(mean)) / stop(std)
+            y = (a - mean) / std + below - stop(below)
+            return along(leaf["scale"], y) * y + along(leaf["bias"], y)
+
+        return SHORT[name](layer, x)
+
+    with jax.enable_x64(True):
+        x, y = rows(jnp.float64)
+        params = parameters(SHORT[name], x)
+        loss = lambda params: cross_entropy(own(params, x), y)  # noqa: E731
+        averages = batch_normalized(SHORT[name], params, x)[1]
+        made = kept_gradient(SHORT[name], params, averages, x, y, Settings("own"))
+        assert_close(made, jax.jit(jax.value_and_grad(loss))(params), 1e-10)
+
+
+@pytest.mark.usefixtures("small_programs")
+@pytest.mark.parametrize("backward", ["own", "full"])
+def test_the_forward_pass_is_that_of_the_plain_network(backward: str) -> None:
+    network, (x, _) = TINY["residual"], rows()
+    params = parameters(network, x)
+    averages = batch_normalized(network, params, x[:3])[1]
+    logits = forward(network, params, averages, x, Settings(backward))[0]
+    assert_close(logits, plain(network, folded(params, averages), x, convolution), 1e-4)
+    alone = forward(network, params, averages, x[:1], Settings(backward))[0]
+    assert_close(alone, logits[:1], 1e-4)
+
+
+KINDS = [
+    Kind(5),
+    Kind(5, 3),
+    Kind(5, 3, 2),
+    Kind(3, 5, 2, depthwise=True),
+    Kind(5, 2, upsampling=True),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_library_reads_the_same_function(kind: Kind) -> None:
+    x, _ = rows()
+    draw = np.random.default_rng(3)
+    inputs = 1 if kind.depthwise else 3
+    kernel = jnp.asarray(draw.normal(size=(kind.window, kind.window, inputs, kind.units)), x.dtype)
+    assert_close(convolution(x, kernel, kind), product(x, kernel, kind), 1e-5)
+
+
+def test_statistics_estimated_anew_are_those_of_all_rows_of_a_first_layer() -> None:
+    x, _ = rows()
+    params = parameters(TINY["chain"], x)
+    anew = estimated_anew(TINY["chain"], params, x.reshape(3, 2, *x.shape[1:]))["first"]
+    a = np.asarray(product(x, params["first"]["kernel"], Kind(WIDTH, 3)), np.float64)
+    np.testing.assert_allclose(anew.mean, a.mean((0, 1, 2)), atol=1e-5)
+    np.testing.assert_allclose(anew.var, a.var((0, 1, 2)), rtol=1e-5)
+
+
+def dense(layer: Any, x: jax.Array) -> jax.Array:
+    """A network of dense layers with a residual branch."""
+    x = jax.nn.relu(layer("a", x, Kind(5)))
+    x = jax.nn.relu(x + layer("b", x, Kind(5)))
+    return layer("c", x, Kind(CLASSES, normalized=False))
+
+
+class Written:
+    """The method for `dense`, written out in NumPy: every derivative by hand."""
+
+    def __init__(self, params: Any, averages: Any, s: Settings, decay: float):
+        array = partial(np.array, dtype=np.float64)
+        self.params = {
+            n: {p: array(v).squeeze() for p, v in leaf.items()} for n, leaf in params.items()
+        }
+        self.mean = {n: array(m.mean) for n, m in averages.items()}
+        self.var = {n: array(m.var) for n, m in averages.items()}
+        self.momentum = {n: {p: 0 * v for p, v in leaf.items()} for n, leaf in self.params.items()}
+        self.s, self.decay = s, decay
+
+    def up(self, n: str, x: Any) -> Any:
+        """Returns a layer's outputs and ŷ."""
+        leaf = self.params[n]
+        y = (x @ leaf["kernel"] - self.mean[n]) / np.sqrt(self.var[n] + EPSILON)
+        return leaf["scale"] * y + leaf["bias"], y
+
+    def down(self, n: str, x: Any, y: Any, d: Any) -> Any:
+        """Returns a layer's gradient and that of its inputs."""
+        leaf, std = self.params[n], np.sqrt(self.var[n] + EPSILON)
+        delta = d * leaf["scale"]
+        z = (y - y.mean(0)) / y.std(0) if self.s.exact else y
+        kept = delta - delta.mean(0) - z * (delta * z).mean(0)
+        gradient = {"kernel": x.T @ kept / std, "scale": (d * y).sum(0), "bias": d.sum(0)}
+        below = kept if self.s.backward == "full" else delta
+        return gradient, below / std @ leaf["kernel"].T
+
+    def step(self, x: Any, labels: Any, rate: float) -> float:
+        a, y1 = self.up("a", x)
+        h1 = np.maximum(a, 0)
+        b, y2 = self.up("b", h1)
+        h2 = np.maximum(h1 + b, 0)
+        logits = h2 @ self.params["c"]["kernel"] + self.params["c"]["bias"]
+        p = np.exp(logits - logits.max(1, keepdims=True))
+        p /= p.sum(1, keepdims=True)
+        loss = -np.log(p[np.arange(len(x)), labels]).mean()
+        d = (p - np.eye(CLASSES)[labels]) / len(x)
+        gradient = {"c": {"kernel": h2.T @ d, "bias": d.sum(0)}}
+        d = d @ self.params["c"]["kernel"].T * (h2 > 0)
+        gradient["b"], below = self.down("b", h1, y2, d)
+        gradient["a"], _ = self.down("a", x, y1, (d + below) * (h1 > 0))
+        updates = self.sgd(gradient, rate)
+        for n, inputs in (("a", x), ("b", h1)):
+            self.average(n, inputs, updates[n]["kernel"])
+        for n, leaf in updates.items():
+            for part, update in leaf.items():
+                self.params[n][part] = self.params[n][part] + update
+        return loss
+
+    def sgd(self, gradient: Any, rate: float) -> Any:
+        """Returns the updates."""
+        for n, leaf in gradient.items():
+            for part, g in leaf.items():
+                g = g + 1e-3 * self.params[n][part] * (part == "kernel")
+                self.momentum[n][part] = 0.9 * self.momentum[n][part] + g
+        return {n: {p: -rate * m for p, m in leaf.items()} for n, leaf in self.momentum.items()}
+
+    def average(self, n: str, x: Any, update: Any) -> None:
+        """Moves the averages of a layer."""
+        a = x @ self.params[n]["kernel"]
+        self.mean[n] = self.decay * self.mean[n] + (1 - self.decay) * a.mean(0)
+        self.var[n] = self.decay * self.var[n] + (1 - self.decay) * a.var(0)
+        if self.s.predicted:
+            covariance = (x - x.mean(0)).T @ (a - a.mean(0)) / len(x)
+            self.mean[n] = self.mean[n] + x.mean(0) @ update
+            moved = self.var[n] + 2 * (covariance * update).sum(0)
+            self.var[n] = np.maximum(moved, self.var[n] / 4)
+
+
+@pytest.fixture
+def wide() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.mark.usefixtures("wide")
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("predicted", [False, True])
+@pytest.mark.parametrize("backward", ["own", "full"])
+def test_twenty_updates_are_those_of_the_written_reference(backward, predicted, exact) -> None:
+    draw = np.random.default_rng(2)
+    x, y = draw.normal(0.5, 1, (20, 16, 4)), draw.integers(0, CLASSES, (20, 16))
+    s = Settings(backward, exact, predicted)
+    variant = Variant("kept", s, decay=0.9)
+    training = make_training(dense, variant, jnp.asarray(x[0]))
+    carry = training.start(0, jnp.asarray(x[0]))
+    written = Written(*carry[:2], s, 0.9)
+    update = jax.jit(partial(step, training))
+    for t in range(20):
+        carry, (loss, _) = update(t, jnp.float64(0.1), carry, jnp.asarray(x[t]), jnp.asarray(y[t]))
+        np.testing.assert_allclose(loss, written.step(x[t], y[t], 0.1), rtol=1e-9)
+    for name, leaf in written.params.items():
+        made = {part: np.squeeze(value) for part, value in carry[0][name].items()}
+        assert_close(made, leaf, 1e-8)
+    for name, var in written.var.items():
+        assert_close(carry[1][name].var, var, 1e-8)
+        assert_close(carry[1][name].mean, written.mean[name], 1e-8)
+
+
+def test_each_run_of_the_plan_is_named_once_and_known() -> None:
+    for runs in STAGES.values():
+        assert len(set(runs)) == len(runs)
+        assert {run.variant for run in runs} <= VARIANTS.keys()
+        assert {run.network for run in runs} <= networks.NETWORKS.keys()
