@@ -73,8 +73,10 @@ def small_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(variants, "product", convolution)
 
 
-CASES = [(name, True, False) for name in TINY] + [
-    ("mobilenet", False, False),
+#: Network, float64, and `exact`.
+CASES = [
+    *((name, True, False) for name in TINY),
+    ("residual", False, False),
     ("chain", True, True),
 ]
 
