@@ -118,8 +118,6 @@ def as_ours(model: nnx.Module, params: Any) -> Any:
     result = {}
     for name, leaf in params.items():
         found = {part: variable[...] for part, variable in of_flax(model, name).items()}
-        if name.startswith("up"):
-            found["kernel"] = found["kernel"][::-1, ::-1]
         result[name] = {part: found[part].reshape(leaf[part].shape) for part in leaf}
     return result
 

@@ -43,9 +43,9 @@ Params = dict[str, dict[str, jax.Array]]
 def product(x: jax.Array, kernel: jax.Array, kind: Kind) -> jax.Array:
     """Returns the layer's product, by products of matrices, which are fast inside of loops."""
     if x.ndim == 2:
-        return x @ kernel[0, 0]
+        return x @ kernel.reshape(kernel.shape[2:])
     if kind.upsampling:
-        patches = jnp.einsum("nhwc,ijco->nhiwjo", x, kernel)
+        patches = jnp.einsum("nhwc,ijco->nhiwjo", x, kernel[::-1, ::-1])
         n, h, i, w, j, o = patches.shape
         return patches.reshape(n, h * i, w * j, o)
     if kind.depthwise:
@@ -58,10 +58,9 @@ def product(x: jax.Array, kernel: jax.Array, kind: Kind) -> jax.Array:
 def convolution(x: jax.Array, kernel: jax.Array, kind: Kind) -> jax.Array:
     """Returns the layer's product as its user writes it, which the library can read."""
     if x.ndim == 2:
-        return x @ kernel[0, 0]
+        return x @ kernel.reshape(kernel.shape[2:])
     if kind.upsampling:
-        flipped = kernel[::-1, ::-1]
-        return jax.lax.conv_transpose(x, flipped, (kind.window,) * 2, "SAME")
+        return jax.lax.conv_transpose(x, kernel, (kind.window,) * 2, "SAME")
     groups = x.shape[-1] if kind.depthwise else 1
     numbers = ("NHWC", "HWIO", "NHWC")
     return jax.lax.conv_general_dilated(
