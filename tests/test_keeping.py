@@ -81,7 +81,7 @@ CASES = [
 ]
 
 
-@pytest.mark.kept("chain", "residual", "mobilenet", "mbconv")
+@pytest.mark.kept("chain", "residual")
 @pytest.mark.usefixtures("small_programs")
 @pytest.mark.parametrize(("name", "wide", "exact"), CASES)
 def test_with_the_moments_of_the_step_it_is_batch_normalization(name, wide, exact) -> None:
@@ -122,7 +122,7 @@ def as_ours(model: nnx.Module, params: Any) -> Any:
     return result
 
 
-@pytest.mark.kept("mobilenet")
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_programs")
 @pytest.mark.parametrize(
     ("name", "make"), [("mobilenet", MobileNetV2), ("mbconv", MBConvNet), ("unet", UNet)]
@@ -139,6 +139,7 @@ def test_it_is_flax_s_batch_normalization_in_the_committed_networks(name, make) 
     assert_close(made, (value, as_ours(gradient, params)), 3e-4)
 
 
+@pytest.mark.kept("residual")
 @pytest.mark.usefixtures("small_programs")
 @pytest.mark.parametrize("name", ["residual", "mbconv"])
 def test_own_is_batch_normalization_of_each_layer_alone(name: str) -> None:
@@ -189,6 +190,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_library_reads_the_same_function(kind: Kind) -> None:
     x, _ = rows()
@@ -291,6 +293,7 @@ def wide() -> Iterator[None]:
         yield
 
 
+@pytest.mark.kept("own-False-False", "full-True-True")
 @pytest.mark.usefixtures("wide")
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("predicted", [False, True])
