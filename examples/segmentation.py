@@ -218,7 +218,9 @@ def main() -> None:
     path = options.out / "runs.csv"
     if not path.exists():
         path.write_text("norm,rate,seed,steps,miou,statistics\n")
-    finished = [line.split(",") for line in path.read_text().splitlines()]
+    header, *finished = [line.split(",") for line in path.read_text().splitlines()]
+    if header[-1] != "statistics":
+        parser.error(f"{path} has runs that were scored otherwise: take another --out.")
     x, y, test_x, test_y = load(options.data, options.shapes)
     for norm, seed, rate in itertools.product(options.norms, range(options.seeds), options.rates):
         key = [norm, f"{rate:g}", str(seed), str(options.steps)]

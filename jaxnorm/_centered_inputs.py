@@ -148,9 +148,9 @@ def centered_inputs(
     ) -> tuple[PyTree, CenteredInputsState]:
         check_no_functions(extra, "centered_inputs")
         means = state.means
-        measured = dict(_entries(means)).keys() & pairs.keys()
+        present = dict(_entries(means)).keys() & pairs.keys()
         check_same_tree(
-            {path: pairs[path] for path in measured}, updates, "update of centered_inputs"
+            {path: pairs[path] for path in present}, updates, "update of centered_inputs"
         )
         gradients = _covector(updates, means, pairs)
         shifted = None if params is None else _shifted(params, means, pairs, 1)
@@ -179,6 +179,8 @@ def refresh_input_means(
     kernels whose biases have another optimizer (Muon, ``optax.partition``) cannot be carried over
     and stay as they are: with those refresh slowly, by a ``decay`` near 1. The slopes that
     ``normalizer_free(decoupled=True)`` measures move by the same d; the momentum stays for them.
+    The momentum of ``optax.rmsprop`` and ``optax.lars``, which averages rescaled steps under the
+    name of SGD's, is carried over as if it averaged gradients.
 
     Args:
         opt_state: the state of any optimizer that contains a `centered_inputs`.

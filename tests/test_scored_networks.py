@@ -45,7 +45,7 @@ class OfNNX(nnx.Module):
 
 
 class OfLinen(nn.Module):
-    """The same network."""
+    """Network of one library with another momentum."""
 
     momentum: float = 0.9
 

@@ -2,8 +2,8 @@
 
     python -m examples.keeping.probe --data FILE.npz --out ROWS.csv [--stages NAME ...]
 
-What FILE.npz is says `examples/networks/photographs.py`; which runs there are says `stages.py`, in
-the order of `experiments/results/keeping/PLAN.md`. Runs that ROWS.csv has are not run again.
+`examples/networks/photographs.py` makes FILE.npz; `stages.py` lists the runs, in the order of
+`experiments/results/keeping/PLAN.md`. Runs that ROWS.csv has are not run again.
 """
 
 import argparse

@@ -94,7 +94,10 @@ def batch_normalized(
 
 
 def estimated_anew(network: Network, params: Params, x: jax.Array) -> dict[str, Moments]:
-    """Returns the moments over batches of rows, (batches, rows, ...), under batch normalization."""
+    """Returns moments over batches of rows, (batches, rows, ...), under batch normalization.
+
+    Those of all rows: the variance of the batches' means is added to the mean of their variances.
+    """
     measured = jax.lax.map(lambda x: batch_normalized(network, params, x)[1], x)
     return {
         name: Moments(m.mean.mean(0), m.var.mean(0) + m.mean.var(0)) for name, m in measured.items()

@@ -39,6 +39,7 @@ class NormalizerFree(Call):
 
     def _for_updates(self, optimizer: Optimizer, context: Context) -> Optimizer:
         """Returns the optimizer for updates alone, which depend on no value of the rows."""
+        # Eight rows: of fewer the library warns.
         rows = jax.ShapeDtypeStruct((8, *context.shape), jnp.float32)
         optimizers: list[Optimizer] = []
 

@@ -44,7 +44,9 @@ def rows_at_once(y: Int[Array, "rows *positions"], chunk: int = CHUNK) -> int:
 
 def settled(sample: Sample, context: Context) -> PyTree:
     """Returns the model state with the statistics that the network is scored with."""
-    X, y = (subsample(rows, ROWS) for rows in (sample.X, sample.y))
+    # Rows may be sorted by class: minibatches of one class would normalize the classes away.
+    order = jax.random.permutation(sample.key, min(len(sample.X), ROWS))
+    X, y = (subsample(rows, ROWS)[order] for rows in (sample.X, sample.y))
     at_once, together = min(rows_at_once(y), len(X)), context.rows_together
     if together >= SMALL or len(X) < 2 * together:
         return _estimated(sample, context, sample.shard(X), at_once)

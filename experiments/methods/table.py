@@ -165,7 +165,7 @@ _ALL = (
     Method("derf", "Derf in the place of a normalizer", (Normalized("derf"),)),
     Method(
         "agc",
-        "fitted start, quiet branches, adaptive gradient clipping at 0.01",
+        "fitted start, quiet branches, adaptive gradient clipping at 0.16",
         (AdaptivelyClipped(), _VARIANCE, QuietBranches()),
     ),
     # The same but for a first layer that sees the sum of the features, too.

@@ -59,8 +59,9 @@ class Wrapped(nnx.Module):
         state: its other variables, such as running statistics.
 
     Attributes:
-        momentum: 0 to replace moving averages by what they average of the last batch; "its own" for
-            the momentum that the network was written with.
+        momentum: 0 to replace moving averages by what they average of the last batch, as
+            `jaxnorm.nnx.estimate_statistics` sets it in layers; "its own" for the momentum that the
+            network was written with.
     """
 
     def __init__(self, pure: Pure, params: PyTree, state: PyTree):
@@ -205,7 +206,10 @@ def _linen(module: Any, unbox: Callable[[PyTree], PyTree]) -> Pure:
         return logits, after
 
     def averages(state: PyTree) -> frozenset[str]:
-        return frozenset(name for name in flat(state)[0] if name.startswith("batch_stats/"))
+        # Spectral normalization keeps other statistics there.
+        names = [name.split("/") for name in flat(state)[0]]
+        kept = [each for each in names if each[0] == "batch_stats" and each[-1] in ("mean", "var")]
+        return frozenset(map("/".join, kept))
 
     return Pure(init, apply, averages=averages)
 

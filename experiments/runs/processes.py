@@ -177,7 +177,7 @@ class _Peers:
         """Tells the peers that this process fails with a line, or ends well if it is empty."""
         self._fails = bool(line)
         self._send(line)
-        if line:
+        if line:  # The peers read it before this process ends.
             time.sleep(self._grace)
 
     def _send(self, line: str) -> None:

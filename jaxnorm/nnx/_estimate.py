@@ -24,11 +24,11 @@ def estimate_statistics(
     """Estimates the running statistics of batch normalization anew, by one set of parameters.
 
     mean_i mu_B_i and mean_i var_B_i over minibatches B_i of the given rows, which each pass the
-    network in training, normalized by their own statistics. Running statistics lag behind the
-    parameters instead: after n updates momentum^n of them is that of mean 0 and variance 1, which
-    is 60% after 50 updates with Flax's momentum of 0.99, and the rest is of earlier parameters.
-    Call it after the last update, before the model is evaluated, folded or saved. The momentum does
-    not enter the result, to the bit.
+    network in training, normalized by their own statistics (known as precise BN). Running
+    statistics lag behind the parameters instead: after n updates momentum^n of them is that of mean
+    0 and variance 1, which is 60% after 50 updates with Flax's momentum of 0.99, and the rest is of
+    earlier parameters. Call it after the last update, before the model is evaluated, folded or
+    saved. The momentum does not enter the result, to the bit.
 
     Args:
         model: the model, with parameters or as `flax.nnx.eval_shape` returns it; it stays as it is.
@@ -36,7 +36,8 @@ def estimate_statistics(
             of reparametrized kernels.
         state: the state after training, of `functionalize`.
         *inputs: arrays (or pytrees) of training rows, as the model takes them, along the first
-            axis. 1,000 rows are enough for most networks.
+            axis, in random order: rows sorted by class make minibatches of one class. 1,000 rows
+            are enough for most networks.
         batch_size: the rows per minibatch; None for all rows in one, which gives the moments of all
             rows together. Rows that fill no whole minibatch are left out. Networks that were
             trained in minibatches of few values may do better by minibatches of that size, which
@@ -47,8 +48,8 @@ def estimate_statistics(
         (``use_running_average=True``) keep theirs, and so does `PopulationNorm`.
 
     Raises:
-        ValueError: if no layer has running statistics, and for a ``batch_size`` that is no number
-            of the rows.
+        ValueError: if no layer has running statistics, without inputs, and for a ``batch_size``
+            that is not from 1 to the number of rows.
 
     Under jit a sharded minibatch counts as a whole; under pmap and shard_map each device estimates
     from its own rows, unless the layers have an ``axis_name``.
@@ -65,12 +66,12 @@ def estimate_statistics(
     """
     check_module(model)
     forgetful, statistics = _forgetful(model)
-    rows = len(jax.tree.leaves(inputs)[0])
+    rows = min((len(leaf) for leaf in jax.tree.leaves(inputs)), default=0)
     size = rows if batch_size is None else batch_size
     if not 1 <= size <= rows:
         raise ValueError(
-            f"batch_size is {batch_size} and there are {rows} rows; wanted 1 to {rows}, or more "
-            "rows."
+            f"batch_size is {batch_size} and there are {rows} rows; wanted training rows, as the "
+            "model takes them, and at most as many per minibatch."
         )
     apply = functionalize(forgetful, mixed_precision=True).apply
     first = traverse_util.flatten_dict(state, keep_empty_nodes=True)

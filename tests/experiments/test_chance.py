@@ -1,4 +1,4 @@
-"""What a look at a run at chance finds, in its outcome and in the table's note."""
+"""Findings about a run at chance, in its outcome and in the table's note."""
 
 import math
 

@@ -103,7 +103,7 @@ def two(tmp_path_factory):
 
 
 def test_a_process_refuses_the_run_of_another_network(two):
-    """As each process of --jobs does, whose sets have another order."""
+    """Makes it in another order of sets, like each process of --jobs."""
     comparison, _, other = two
     with pytest.raises(UserError, match="make another network in this process: sort"):
         comparison(other, NoCheckpoints())

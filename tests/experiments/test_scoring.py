@@ -13,6 +13,8 @@ from experiments.methods.table import METHODS
 from experiments.models import norms
 from experiments.papers.states import epochs
 from experiments.training.fit import fit
+from experiments.training.nonfinite import copied
+from experiments.training.state import probe_key
 from experiments.training.trainer import make_trainer
 from jaxnorm.nnx import BatchNorm, estimate_statistics
 from tests.experiments.toy import SETTINGS, toy_dataset
@@ -70,7 +72,8 @@ def test_statistics_are_those_of_the_training_rows_by_the_final_parameters():
 @pytest.mark.parametrize("batch_size", [2, 4, 16])
 def test_in_small_batches_the_smaller_loss_on_other_rows_decides(batch_size):
     trainer, run = trained(batch_size=batch_size, epochs=1)
-    rows = [jnp.asarray(part) for part in toy_dataset()[:2]]
+    order = jax.random.permutation(probe_key(run.trained, jnp.int32(-1)), 70)
+    rows = [jnp.asarray(part)[order] for part in toy_dataset()[:2]]
     X = rows[0][: len(rows[0]) - len(rows[0]) // 4]
     others = [part[len(X) :] for part in rows]
     state, context = run.trained, trainer.context
@@ -85,6 +88,19 @@ def test_in_small_batches_the_smaller_loss_on_other_rows_decides(batch_size):
     ]
     best = min(estimates, key=loss)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5), state.model_state, best)
+
+
+def test_the_order_of_the_rows_decides_little():
+    """Rows sorted by class have the statistics of all classes all the same."""
+    data, (trainer, run) = toy_dataset(rows=600), trained(batch_size=16, epochs=1)
+    sorted_rows = np.argsort(data.y_train, kind="stable")
+    states = [
+        trainer.settle(copied(run.trained), data.X_train[rows], data.y_train[rows])
+        for rows in (np.arange(600), sorted_rows)
+    ]
+    mixed, by_class = (jax.tree.leaves(state.model_state) for state in states)
+    for one, other in zip(mixed, by_class, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0.25, atol=0.25)
 
 
 def test_states_between_epochs_are_settled():

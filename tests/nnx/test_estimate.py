@@ -122,5 +122,7 @@ def test_refuses_models_without_such_layers_and_batches_larger_than_the_rows():
         jn.nnx.estimate_statistics(plain, params, state, rows())
     model = Net(flax_norm(0.9), nnx.Rngs(0))
     _, params, state = jn.nnx.functionalize(model)
+    with pytest.raises(ValueError, match="there are 0 rows; wanted training rows"):
+        jn.nnx.estimate_statistics(model, params, state)
     with pytest.raises(ValueError, match="batch_size is 25 and there are 24 rows"):
         jn.nnx.estimate_statistics(model, params, state, rows(), batch_size=25)

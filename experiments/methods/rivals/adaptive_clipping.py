@@ -30,7 +30,7 @@ class AdaptivelyClipped(Part):
         clipping: the largest ratio of the two norms.
     """
 
-    clipping: float = 0.01
+    clipping: float = 0.16
 
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
         """Prepends the clipping."""
