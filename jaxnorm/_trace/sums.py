@@ -92,10 +92,25 @@ class Sums(NamedTuple):
 
     def _row(self, row: Row) -> int:
         """Returns the node of a row."""
+        row = self._as_before_views(row)
         numbers = {*row.values()}
         common = numbers.pop() if len(numbers) == 1 else 1.0
         total = self._total([self._times(i, row[i] / common) for i in sorted(row)])
         return self._times(total, common)
+
+    def _as_before_views(self, row: Row) -> Row:
+        """Returns the nodes that got an axis to be concatenated along, if all have one shape."""
+        plain = {self._before_view(i): number for i, number in row.items()}
+        shapes = {self.nodes[i].shape for i in plain}
+        return plain if len(plain) == len(row) and len(shapes) == 1 else row
+
+    def _before_view(self, index: int) -> int:
+        node = self.nodes[index]
+        if node.primitive not in ("broadcast_in_dim", "reshape") or len(node.operands) != 1:
+            return index
+        (before,) = node.operands
+        same = [n for n in self.nodes[before].shape if n > 1] == [n for n in node.shape if n > 1]
+        return before if same else index
 
     def _times(self, index: int, number: float) -> int:
         shape, constant = self.nodes[index].shape, Value(number=number)
