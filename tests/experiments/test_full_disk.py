@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.errors import UserError
+from experiments.runs.arrays import checksums, flatten
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.checkpoints import Checkpoints
 from experiments.runs.files import prepare_folder, write_whole
@@ -66,6 +67,7 @@ def test_a_full_disk_is_one_line(room, tmp_path):
     """Writes that are under way when one fails print no traces, which are errors in tests."""
     state = {"x": jnp.arange(1 << 13, dtype=jnp.float32), "y": jnp.ones(7)}
     settings = CheckpointSettings(str(tmp_path))
+    checksums(flatten(state))  # compiled while the tests' own programs still have room
     with (
         pytest.raises(UserError, match="cannot write") as error,
         keeping(settings, {}, 2) as keeper,
