@@ -35,8 +35,8 @@ FITTED = 256
 #: Batches and rows of each from which statistics are estimated anew, the first training rows.
 ANEW = (8, 256)
 
-#: Updates of a compiled program.
-CHUNK = 100
+#: Updates of a compiled program; the call's input means are renewed before each.
+CHUNK = 10
 
 #: Settings that tell runs apart, and what a line has beside them.
 KEYS = Run._fields
@@ -106,7 +106,10 @@ class Program:
         self.fitted_on = standardized(split.train.x[:FITTED], split)
         self.variant = VARIANTS[variant]
         self.training = make_training(self.network, self.variant, self.fitted_on)
-        self.start = jax.jit(self.training.start)
+        # What the call does at the start compiles for minutes as one program.
+        is_call = self.variant.is_call
+        self.start = self.training.start if is_call else jax.jit(self.training.start)
+        self.renewed = jax.jit(self._renewed, donate_argnums=1)
         self.updates = jax.jit(self._updates, donate_argnums=1)
         self.score = jax.jit(self._score)
         self.anew = jax.jit(self._anew)
@@ -120,6 +123,11 @@ class Program:
             return step(training, t, rate, carry, x, split.train.y[rows])
 
         return jax.lax.scan(one, carry, inputs)
+
+    def _renewed(self, split: Split, carry: Any, rows: jax.Array) -> Any:
+        params, memory, opt_state = carry
+        x = standardized(split.train.x[rows], split)
+        return params, memory, self.training.renewed(opt_state, params, x)
 
     def _score(self, split: Split, params: Any, rows: Any) -> jax.Array:
         logits_of = lambda x: plain(self.network, params, standardized(x, split))  # noqa: E731
@@ -137,6 +145,7 @@ class Program:
         for begin in range(0, run.updates, CHUNK):
             part = slice(begin, min(begin + CHUNK, run.updates))
             inputs = (jnp.arange(part.start, part.stop), jnp.asarray(rates[part]), rows[part])
+            carry = self.renewed(self.split, carry, rows[begin])
             carry, log = self.updates(self.split, carry, inputs)
             logs.append(np.stack(log, axis=1))
             if not np.isfinite(logs[-1]).all():

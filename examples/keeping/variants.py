@@ -62,7 +62,7 @@ class Training(NamedTuple):
         tx: the optimizer, of rate 1.
         loss: ``loss(params, memory, x, y) -> (loss, measured)``.
         after: ``after(t, memory, measured, old params, new params) -> memory``.
-        renewed: ``renewed(t, opt_state, params, x) -> opt_state``, before the gradient.
+        renewed: ``renewed(opt_state, params, x) -> opt_state``, before every tenth update.
         plain_params: ``plain_params(params, memory)``, kernels and biases of the plain network.
     """
 
@@ -129,7 +129,6 @@ def relative_step(updates: Any, params: Any) -> jax.Array:
 def step(training: Training, t: Any, rate: Any, carry: Any, x: jax.Array, y: jax.Array) -> Any:
     """Returns the next ``(params, memory, opt_state)``, and the loss and the relative step."""
     params, memory, opt_state = carry
-    opt_state = training.renewed(t, opt_state, params, x)
     value_and_gradient = jax.value_and_grad(training.loss, has_aux=True)
     (value, measured), gradient = value_and_gradient(params, memory, x, y)
     updates, opt_state = training.tx.update(gradient, opt_state, params)
@@ -164,7 +163,7 @@ def make_training(network: Network, variant: Variant, x: jax.Array) -> Training:
             for name, found in measured.items()
         }
 
-    return Training(start, tx, loss, after, lambda t, opt_state, params, x: opt_state, folded)
+    return Training(start, tx, loss, after, lambda opt_state, params, x: opt_state, folded)
 
 
 def decay_at(variant: Variant, t: Any) -> Any:
@@ -197,11 +196,8 @@ def _call(network: Network, base: optax.GradientTransformation, x: jax.Array) ->
     def loss(raw: Any, memory: Any, x: jax.Array, y: jax.Array) -> Any:
         return cross_entropy(plain(network, jn.effective(raw), x), y), memory
 
-    def renewed(t: Any, opt_state: Any, raw: Any, x: jax.Array) -> Any:
-        def measured(opt_state: Any) -> Any:
-            return jn.refresh_input_means(opt_state, readable, jn.effective(raw), x)
-
-        return jax.lax.cond(t % 10 == 0, measured, lambda opt_state: opt_state, opt_state)
+    def renewed(opt_state: Any, raw: Any, x: jax.Array) -> Any:
+        return jn.refresh_input_means(opt_state, readable, jn.effective(raw), x)
 
     after = lambda t, memory, measured, old, new: memory  # noqa: E731
     return Training(start, tx, loss, after, renewed, lambda raw, memory: jn.effective(raw))
