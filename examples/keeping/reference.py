@@ -31,12 +31,13 @@ class Settings(NamedTuple):
 
     Attributes:
         backward: "full" or "own".
-        exact: whether `projected` uses ŷ standardized by the step's own examples.
+        exact: whether `projected` uses ŷ standardized by the step's own examples; with ŷ of slow
+            averages it is no projection, and a component whose variance is above 2 grows.
         predicted: whether the averages move with the kernels by a first-order prediction.
     """
 
     backward: str = "full"
-    exact: bool = False
+    exact: bool = True
     predicted: bool = False
 
 
