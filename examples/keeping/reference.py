@@ -70,10 +70,10 @@ def _backward(direction: jax.Array, delta: jax.Array) -> tuple[jax.Array, None]:
 projected.defvjp(lambda y, direction: (y, direction), _backward)
 
 
-def standardized(y: jax.Array) -> jax.Array:
+def standardized(y: jax.Array, epsilon: jax.Array) -> jax.Array:
     """Returns ``y`` with mean 0 and variance 1 over examples, without a gradient."""
     centered = stop(y - over_examples(y))
-    return centered * jax.lax.rsqrt(over_examples(centered**2) + 1e-12)
+    return centered * jax.lax.rsqrt(over_examples(centered**2) + epsilon)
 
 
 def forward(
@@ -103,7 +103,8 @@ def kept(kernel: jax.Array, average: Moments, x: jax.Array, kind: Kind, s: Setti
         return y - along(average.mean / std, y)
 
     def with_projection(y: jax.Array) -> jax.Array:
-        return projected(y, standardized(y) if s.exact else stop(y))
+        epsilon = along(EPSILON / std**2, y)
+        return projected(y, standardized(y, epsilon) if s.exact else stop(y))
 
     if s.backward == "full":
         return with_projection(of(x, kernel))
