@@ -103,7 +103,7 @@ def _trained(
         with progress(epochs, writes()) as (advance, say):
             for note in comparison.dataset(flags.seed).notes:
                 say(note)
-            run = comparison.trained(spec, keeper, advance)
+            run = comparison.trained(spec, keeper, advance, say)
             if run.diverged and not flags.skip_nonfinite:
                 raise Diverged(
                     f"{spec}: {run.outcome}. The last good checkpoint: {keeper.last()}. "

@@ -18,7 +18,8 @@ _NAMES = {
     "_data_dependent_init": "data_dependent_init",
     "_depth": "traced_depth",
     "_describe": "describe",
-    "_findings": "describe_propagation Finding propagation_findings",
+    "_finding": "Finding",
+    "_findings": "describe_propagation propagation_findings",
     "_fixed_step": "fixed_step",
     "_fold": "fold_into_kernel",
     "_gamma_decay": "affine_gamma_decay_strength gamma_decay gamma_decay_strength",
@@ -37,6 +38,7 @@ _NAMES = {
     "_orthogonal_init": "orthogonal_init",
     "_preactivations": "collect_preactivations",
     "_propagation": "propagation",
+    "_rate_findings": "rate_findings",
     "_reparametrize": "effective parameter_count reparametrize",
     "_roles": "describe_roles",
     "_shaped": "shaped",
@@ -73,7 +75,7 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._data_dependent_init import data_dependent_init as data_dependent_init
     from jaxnorm._depth import traced_depth as traced_depth
     from jaxnorm._describe import describe as describe
-    from jaxnorm._findings import Finding as Finding
+    from jaxnorm._finding import Finding as Finding
     from jaxnorm._findings import describe_propagation as describe_propagation
     from jaxnorm._findings import propagation_findings as propagation_findings
     from jaxnorm._fixed_step import fixed_step as fixed_step
@@ -113,6 +115,7 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._orthogonal_init import orthogonal_init as orthogonal_init
     from jaxnorm._preactivations import collect_preactivations as collect_preactivations
     from jaxnorm._propagation import propagation as propagation
+    from jaxnorm._rate_findings import rate_findings as rate_findings
     from jaxnorm._reparametrize import effective as effective
     from jaxnorm._reparametrize import parameter_count as parameter_count
     from jaxnorm._reparametrize import reparametrize as reparametrize

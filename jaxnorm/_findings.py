@@ -1,27 +1,27 @@
-"""Findings on a network's signal: what is off before its first step, as data and in words."""
+"""Findings on a network's signal: what is off before its first step or since, as data and text."""
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 from jaxtyping import PyTree
 
 from jaxnorm._branches import residual_factors
 from jaxnorm._describe import aligned
+from jaxnorm._finding import Finding, Kind
 from jaxnorm._layout import Layout
 from jaxnorm._paths import Path, is_absent, named_entries
-from jaxnorm._propagation import Loss, measured
+from jaxnorm._propagation import Loss, Scalar, measured
+from jaxnorm._rate_findings import Layers, Row, by_layer, rate_findings, size
 from jaxnorm._reparametrize import effective
 from jaxnorm._trace.graph import has_scale
 from jaxnorm._trace.interpret import Apply, trace
 
-#: Statistics of a layer.
-Row = dict[str, float]
-
-#: Statistics of the layers by name, in execution order.
-Layers = dict[str, Row]
+#: The result of `propagation`.
+Signal = dict[str, Scalar]
 
 #: Limits for the hidden layers: the change of pre-activations and of gradients from the first to
 #: the last, up or down; the mean cosine between rows; the share of dormant units.
@@ -33,54 +33,11 @@ FADING = 5.0
 #: Limits for the growth of pre-activations, and of gradients on the way back, over all branches.
 BRANCHES_FORWARD, BRANCHES_BACKWARD = 2.0, 3.0
 
-Kind = Literal["not finite", "branches", "size", "fading", "alike", "gradients", "dormant"]
-
-
-class Finding(NamedTuple):
-    """Fault of a network before its first step; ``str`` of it is a line of text.
-
-    Attributes:
-        kind: ``"not finite"``; ``"branches"`` and ``"size"``, pre-activations that change from
-            block to block or from layer to layer; ``"fading"``, a deviation over the rows that
-            falls; ``"alike"``, rows that become alike; ``"gradients"`` that change; ``"dormant"``
-            units.
-        layer: the name of the layer, as in `propagation`; empty if it is about all layers.
-        values: the numbers: ``forward`` and ``backward``, the factor per layer or block; ``first``
-            and ``last``, the variances of the first layer and of this one; ``cosine``; ``share``.
-        remedies: functions of this library, or advice.
-    """
-
-    kind: Kind
-    layer: str
-    values: dict[str, float]
-    remedies: tuple[str, ...]
-
-    def __str__(self) -> str:
-        words = {name: _in_words(self.values.get(name, 1.0)) for name in ("forward", "backward")}
-        values = {"first": 0.0, "last": 0.0, "share": 0.0} | self.values
-        return f"{_TEXTS[self.kind]}: {{remedies}}".format(
-            layer=self.layer,
-            remedies=(", or " if self.kind == "not finite" else " or ").join(self.remedies),
-            **values | words,
-        )
-
-
-_TEXTS: dict[Kind, str] = {
-    "not finite": "{layer} is not finite",
-    "branches": "pre-activations {forward} per block, gradients {backward} on the way back",
-    "size": "pre-activations {forward} per layer",
-    "fading": "the variance over the rows falls from {first:.3g} in the first layer to {last:.3g} "
-    "in {layer}",
-    "alike": "rows become alike from {layer} on",
-    "gradients": "gradients {backward} per layer on the way back",
-    "dormant": "{share:.0%} of the units of {layer} are dormant",
+#: By remedy, the functions whose work includes it.
+INCLUDED = {
+    "variance_preserving_init": {"data_dependent_init"},
+    "linearly_constrain": {"zero_sum_projection"},
 }
-
-
-def _in_words(factor: Any) -> str:
-    if abs(factor - 1) < 0.005:
-        return "keep their size"
-    return f"{'grow' if factor > 1 else 'shrink'} {factor:.3g} times"
 
 
 def propagation_findings(
@@ -88,10 +45,12 @@ def propagation_findings(
     params: PyTree,
     *inputs: Any,
     loss: Loss | None = None,
+    start: PyTree | None = None,
+    applied: Collection[str] = (),
     layout: Layout | None = None,
     free: Sequence[str] = (),
 ) -> list[Finding]:
-    """Faults of a network's signal before its first step, from the numbers of `propagation`.
+    """Faults of a network's signal before its first step, or in training, by `propagation`.
 
     Call it with the initial parameters. For the hidden layers (all but the last) it finds
 
@@ -108,11 +67,19 @@ def propagation_findings(
     pre-activations, and ``gradient_norm``. The limits lie between what was measured on networks
     that train and on networks that do not; a trained network may exceed them.
 
+    **In training** call it with the present parameters, and ``start``. Then it also finds the first
+    hidden layer that has left its start, for which it blames the learning rate (`rate_findings`).
+    Of the other faults it names those that the start had as well: a network that learns may exceed
+    the limits for its start.
+
     Args:
         apply: as in `propagation`.
         params: as in `propagation`, not traced.
         *inputs: as in `propagation`: some 64 rows of the training data.
         loss: as in `propagation`.
+        start: of a network in training, a copy of its parameters before the first step, not traced.
+        applied: names of functions of this library whose work is in force, such as the ``applied``
+            of `normalizer_free`'s optimizer; none of them is a remedy.
         layout: as in `propagation`.
         free: as in `propagation`.
 
@@ -138,7 +105,8 @@ def propagation_findings(
 
     Source: ours.
     """
-    return _looked_at(apply, params, inputs, loss, layout, free)[1]
+    looked_at = partial(_looked_at, apply, inputs=inputs, loss=loss, layout=layout, free=free)
+    return _with_start(looked_at, params, start, applied)[1]
 
 
 def describe_propagation(
@@ -146,6 +114,8 @@ def describe_propagation(
     params: PyTree,
     *inputs: Any,
     loss: Loss | None = None,
+    start: PyTree | None = None,
+    applied: Collection[str] = (),
     layout: Layout | None = None,
     free: Sequence[str] = (),
 ) -> str:
@@ -158,6 +128,8 @@ def describe_propagation(
         params: as in `propagation`, not traced.
         *inputs: as in `propagation`: some 64 rows of the training data.
         loss: as in `propagation`.
+        start: as in `propagation_findings`.
+        applied: as in `propagation_findings`.
         layout: as in `propagation`.
         free: as in `propagation`.
 
@@ -186,11 +158,38 @@ def describe_propagation(
 
     Source: ours.
     """
-    layers, findings = _looked_at(apply, params, inputs, loss, layout, free)
+    looked_at = partial(_looked_at, apply, inputs=inputs, loss=loss, layout=layout, free=free)
+    signal, findings = _with_start(looked_at, params, start, applied)
+    layers = by_layer(signal)
     header = [name.replace("_", " ") for name in next(iter(layers.values()))]
     rows = [[name, *(f"{x:.3g}" for x in row.values())] for name, row in layers.items()]
     verdict = f"Off: {'; '.join(map(str, findings))}." if findings else "Nothing is off."
     return "\n".join([*aligned([["layer", *header], *rows]), verdict])
+
+
+def _with_start(
+    looked_at: Callable[[PyTree], tuple[Signal, list[Finding]]],
+    params: PyTree,
+    start: PyTree | None,
+    applied: Collection[str],
+) -> tuple[Signal, list[Finding]]:
+    """Returns the statistics, and the findings with the remedies that are left."""
+    if isinstance(applied, str):
+        raise TypeError(f"applied is the text {applied!r}; wanted names, such as [{applied!r}].")
+    signal, findings = looked_at(params)
+    if start is None:
+        return signal, [_without(finding, applied) for finding in findings]
+    before, at_start = looked_at(start)
+    stayed = {finding.kind for finding in at_start}
+    old = [_without(finding, applied) for finding in findings if finding.kind in stayed]
+    return signal, [*rate_findings(signal, before), *old]
+
+
+def _without(finding: Finding, applied: Collection[str]) -> Finding:
+    """Returns a finding without the remedies that are in force."""
+    in_force = {*applied}
+    left = [x for x in finding.remedies if in_force.isdisjoint({x, *INCLUDED.get(x, ())})]
+    return finding._replace(remedies=tuple(left))
 
 
 def _looked_at(
@@ -200,17 +199,14 @@ def _looked_at(
     loss: Loss | None,
     layout: Layout | None,
     free: Sequence[str],
-) -> tuple[Layers, list[Finding]]:
+) -> tuple[Signal, list[Finding]]:
     """Returns the statistics of each layer, and the findings."""
     signal, positions = measured(apply, params, inputs, loss, layout, free)
-    layers: Layers = {}
-    for key, value in signal.items():
-        name, _, quantity = key.rpartition("/")
-        layers.setdefault(name, {})[quantity] = float(value)
+    layers = by_layer(signal)
     ends = _of(_branch_ends(apply, params, inputs, free), layers)
     is_dead = any(row["dormant"] == 1 for row in layers.values())
     is_cut = is_dead and _has_zero_factor(apply, effective(params), inputs, free)
-    return layers, _findings(layers, positions, ends, is_cut)
+    return signal, _findings(layers, positions, ends, is_cut)
 
 
 def _has_zero_factor(
@@ -261,13 +257,13 @@ def _findings(
             return [Finding("not finite", name, {}, remedies)]
     hidden = dict([*layers.items()][:-1] or layers.items())
     rows = [*hidden.values()]
-    found = _in_branches([layers[name] for name in ends]) or _changed("size", rows, _size)
+    found = _in_branches([layers[name] for name in ends]) or _changed("size", rows, size)
     found = [*found, *_alike(hidden)] or _fading(hidden, positions, ends)
     return found or [*_changed("gradients", rows, _gradient), *_dormant(hidden, is_cut)]
 
 
 def _in_branches(ends: list[Row]) -> list[Finding]:
-    forward, backward = _change(ends, _size), _change(ends, _gradient)
+    forward, backward = _change(ends, size), _change(ends, _gradient)
     if forward <= BRANCHES_FORWARD and backward >= 1 / BRANCHES_BACKWARD:
         return []
     values = {"forward": _per_step(forward, ends), "backward": _per_step(1 / backward, ends)}
@@ -326,10 +322,6 @@ def _dormant(hidden: Layers, is_cut: bool) -> list[Finding]:
     if shares[name] <= SHARE:
         return []
     return [Finding("dormant", name, {"share": shares[name]}, ("data_dependent_init",))]
-
-
-def _size(row: Row) -> float:
-    return math.sqrt(row["variance"] + row["squared_mean"])
 
 
 def _gradient(row: Row) -> float:

@@ -1,6 +1,6 @@
 """Batch normalization taken out of a network in one call: its start, and its optimizer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,8 +28,28 @@ from jaxnorm._trace.queries import plain_shapes
 from jaxnorm._trace.samples import doubled_program
 from jaxnorm._zero_sums import center_kernels, zero_sum_projection
 
+#: What may be in force in the result, by the names that `propagation_findings` takes.
+DATA, BRANCHES, ZERO_SUMS = "data_dependent_init", "residual_factors", "zero_sum_projection"
+
 #: Values per unit below which its variance on other rows is expected to exceed 1 by half.
 FEW = 8
+
+
+class Applied(optax.GradientTransformationExtraArgs):
+    """Optimizer with the names of the functions whose work is in force beside it.
+
+    Attributes:
+        applied: the names, for `describe_propagation`.
+    """
+
+    applied: tuple[str, ...]
+
+    @classmethod
+    def of(cls, tx: optax.GradientTransformation, applied: Iterable[str]) -> "Applied":
+        """Returns the optimizer with names."""
+        result = cls(*optax.with_extra_args_support(tx))
+        result.applied = tuple(applied)
+        return result
 
 
 def normalizer_free(
@@ -44,7 +64,7 @@ def normalizer_free(
     quiet: bool = True,
     centered: bool = True,
     decoupled: bool = False,
-) -> tuple[PyTree, optax.GradientTransformation]:
+) -> tuple[PyTree, Applied]:
     """Initial parameters and optimizer of a network from which batch normalization was taken out.
 
     The model's program is read, and then
@@ -67,7 +87,8 @@ def normalizer_free(
     SGD, or 0.03 with two rows per update, momentum 0.9, a decay of 1e-3 on kernels, a warm-up and
     ``clip_by_layer_norm(1.0)``; and from 0.01 with AdamW or Muon and a decay of 0.1 on kernels,
     which takes the place of batch normalization's regularization. Tune rate and decay together on
-    held-out rows, downwards. `describe_propagation` shows dormant units.
+    held-out rows, downwards. ``describe_propagation(apply, raw, x, start=raw at the start,
+    applied=tx.applied)`` says whether the rate was too high.
 
     Args:
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters,
@@ -94,10 +115,10 @@ def normalizer_free(
             networks, with a rate of its own: tune it.
 
     Returns:
-        ``(raw, tx)``: plain parameters for ``apply``, and the optimizer for them. Train as ever:
-        ``updates, opt_state = tx.update(gradients, opt_state, raw)``, whose further keywords reach
-        ``optimizer``. `refresh_input_means` keeps the means of the inputs up to date, once in a
-        while or at every step.
+        ``(raw, tx)``: plain parameters for ``apply``, and the optimizer for them, whose ``applied``
+        names what was done. Train as ever: ``updates, opt_state = tx.update(gradients, opt_state,
+        raw)``, whose further keywords reach ``optimizer``. `refresh_input_means` keeps the means of
+        the inputs up to date, once in a while or at every step.
 
     Raises:
         ValueError: if every kernel makes a result, as `traced_layout` for parameters that are not
@@ -171,7 +192,8 @@ def normalizer_free(
     if centered and roles.biases:
         layout = _layout_of(roles, {*roles.biases})
         optimizer = centered_inputs(optimizer, apply, raw, *inputs, layout=layout, free=free)
-    return raw, optimizer
+    parts = {DATA: fitted and roles.fitted, BRANCHES: factors is not None, ZERO_SUMS: some}
+    return raw, Applied.of(optimizer, [name for name, is_done in parts.items() if is_done])
 
 
 def _warn_of_no_biases(roles: Roles) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,6 +39,8 @@ from experiments.runs.store import Store
 from experiments.runs.tensorboard import EventFiles
 from experiments.training.chance import explained
 from experiments.training.devices import make_placement
+from experiments.training.early import early_look
+from experiments.training.epoch import Look, nothing
 from experiments.training.fit import fit, start
 from experiments.training.history import Checkpointer, NoCheckpoints
 from experiments.training.label_maps import MEAN_IOU, with_maps
@@ -63,6 +66,11 @@ def silent(line: str) -> None:
     """Ignores a line of progress or a message."""
 
 
+def to_stderr(line: str) -> None:
+    """Prints a line of another process, which has no progress bar."""
+    print(line, file=sys.stderr, flush=True)
+
+
 class Comparison:
     """Trains methods by name; the seeds of a method share its compiled functions.
 
@@ -72,6 +80,7 @@ class Comparison:
             for the loaded one itself.
         loader: loads and caches the dataset of a seed; None to load the one that the config names.
         files: checksums of the files of a network of the user's, as the specs count on them.
+        say: receives a line for a method whose rate is too high, if a call has no other.
     """
 
     def __init__(
@@ -80,8 +89,10 @@ class Comparison:
         derive: Derive | None = None,
         loader: Load | None = None,
         files: Mapping[str, int] | None = None,
+        say: Say = silent,
     ):
         self.config, self.derive, self.files = config, derive, files
+        self._say, self._looked_at = say, set[str]()
         self._file = config.model.rpartition(":")[0]
         self._content = cache(content_of)
         self._rows = cache(self._checksum_of_rows)
@@ -96,7 +107,8 @@ class Comparison:
     def factory(self) -> Callable[[], "Comparison"]:
         """Returns a picklable function that makes this comparison in another process."""
         files = files_of(self._file) if self._file else {}
-        return partial(Comparison, self.config, self.derive, None, files)
+        say = silent if is_quiet() else to_stderr
+        return partial(Comparison, self.config, self.derive, None, files, say)
 
     def specs(self, tasks: Sequence[Task]) -> list[Spec]:
         """Returns the specs of runs, once all processes have the same.
@@ -175,15 +187,28 @@ class Comparison:
                 "command begins with the new ones."
             )
 
-    def __call__(self, spec: Spec, keeper: Checkpointer, advance: Advance = silent) -> Run:
+    def __call__(
+        self,
+        spec: Spec,
+        keeper: Checkpointer,
+        advance: Advance = silent,
+        say: Say | None = None,
+    ) -> Run:
         """Trains a spec, and returns the run without its final state."""
         self.unchanged(spec)
-        return self.trained(spec, keeper, advance)._replace(state=None)
+        return self.trained(spec, keeper, advance, say)._replace(state=None)
 
-    def trained(self, spec: Spec, keeper: Checkpointer, advance: Advance = silent) -> Run:
+    def trained(
+        self,
+        spec: Spec,
+        keeper: Checkpointer,
+        advance: Advance = silent,
+        say: Say | None = None,
+    ) -> Run:
         """Trains a spec; a run that diverges has the epochs before, then NaNs.
 
-        ``advance`` is called with a line after each epoch.
+        ``advance`` is called with a line after each epoch, and ``say`` with one for a method whose
+        rate kills the network within the first hundred updates of its first run.
         """
         dataset = self.dataset(spec.seed)
         with self._events.of(spec.name, spec.seed) as log:
@@ -193,9 +218,17 @@ class Comparison:
                 advance(f"{spec}, epoch {entry.epoch} of {self.config.epochs}")
 
             trainer = self.trainer(spec, dataset)
+            look = self._look(spec, trainer, dataset, say or self._say)
             with own_code(self.config.model):
-                run = _fit_or_diverge(trainer, dataset, spec.seed, report, keeper)
+                run = _fit_or_diverge(trainer, dataset, spec.seed, report, keeper, look)
         return with_maps(run, trainer, dataset)._replace(changes=spec.changes)
+
+    def _look(self, spec: Spec, trainer: Trainer, dataset: Dataset, say: Say) -> Look:
+        """Returns the look at a method's first run; nothing for others, and if nobody reads it."""
+        if say is silent or is_quiet() or spec.name in self._looked_at:
+            return nothing
+        self._looked_at.add(spec.name)
+        return early_look(trainer, dataset, say)
 
 
 def run_all(
@@ -235,7 +268,7 @@ def run_all(
             say(f"{len(done)} of {len(specs)} runs are kept from an earlier call.")
         for line in store.why_not(missing):
             say(line)
-        here = partial(comparison, advance=advance)
+        here = partial(comparison, advance=advance, say=say)
         make = comparison.factory() if workers.uses_processes else lambda: here
         ends = [time.perf_counter()]
         for spec, run in execute(missing, make, store, workers, say):
@@ -425,9 +458,10 @@ def _fit_or_diverge(
     seed: int,
     report: Callable[[Epoch], None],
     keeper: Checkpointer,
+    look: Look,
 ) -> Run:
     try:
-        return explained(fit(trainer, dataset, seed, report, keeper), trainer, dataset)
+        return explained(fit(trainer, dataset, seed, report, keeper, look), trainer, dataset)
     except Diverged as error:
         lost = Epoch(len(error.curve) + 1, *[math.nan] * (len(Epoch._fields) - 1))
         for _ in range(trainer.config.epochs - len(error.curve)):

@@ -200,8 +200,15 @@ def make_epoch(plan: EpochPlan) -> Callable[[TrainState, X, Y], tuple[TrainState
     return epoch
 
 
-def nothing() -> None:
-    """Does nothing: the host's work during an epoch by default."""
+#: The last update after which a training is looked at.
+WITHIN = 100
+
+#: Called with the state after an update.
+Look = Callable[[TrainState], None]
+
+
+def nothing(*_: object) -> None:
+    """Does nothing: the host's work during an epoch, and the look at a state, by default."""
 
 
 class Scanned(AheadOfTime):
@@ -217,14 +224,21 @@ class Scanned(AheadOfTime):
         self._plan = plan
 
     def __call__(
-        self, state: TrainState, X: AnyArray, y: AnyArray, meanwhile: Callable[[], None] = nothing
+        self,
+        state: TrainState,
+        X: AnyArray,
+        y: AnyArray,
+        meanwhile: Callable[[], None] = nothing,
+        look: Look = nothing,
     ) -> tuple[TrainState, StepMetrics]:
         """Returns the state after the epoch, and the mean metrics of its steps.
 
-        The state is consumed; ``meanwhile`` is called once, while the device computes.
+        The state is consumed; ``meanwhile`` is called once, while the device computes, and ``look``
+        with the state after the epoch, because no step of a scan can be looked at.
         """
         result: tuple[TrainState, StepMetrics] = super().__call__(state, X, y)
         meanwhile()
+        look(result[0])
         return result
 
     def batch(self, state: TrainState, X: AnyArray, y: AnyArray, index: int) -> Batch:
@@ -259,9 +273,17 @@ class Stepwise:
             run.compile(state, X, y, np.int32(0))
 
     def __call__(
-        self, state: TrainState, X: AnyArray, y: AnyArray, meanwhile: Callable[[], None] = nothing
+        self,
+        state: TrainState,
+        X: AnyArray,
+        y: AnyArray,
+        meanwhile: Callable[[], None] = nothing,
+        look: Look = nothing,
     ) -> tuple[TrainState, StepMetrics]:
-        """Returns the state after the epoch, and the mean metrics of its steps, fetched once."""
+        """Returns the state after the epoch, and the mean metrics of its steps, fetched once.
+
+        ``look`` is called after the last step, or after step `WITHIN` of a longer epoch.
+        """
         collected: list[StepMetrics] = []
         batches, steps = self._batches(state, X, y), self._steps(X)
         for _, run in self._refreshes if int(state.epoch) == 0 else []:
@@ -274,6 +296,8 @@ class Stepwise:
             for refresh, run in self._refreshes:
                 if refresh.is_due(index, steps):
                     state = run(state, X, y, np.int32(index))
+            if index + 1 == min(WITHIN, steps):
+                look(state)
         means = jax.tree.map(lambda *each: np.mean(each), *jax.device_get(collected))
         return state._replace(epoch=state.epoch + 1), means
 

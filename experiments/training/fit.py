@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Int, Num
 
 from experiments.data.dataset import Dataset
-from experiments.training.epoch import nothing, steps_per_epoch
+from experiments.training.epoch import WITHIN, Look, nothing, steps_per_epoch
 from experiments.training.history import Checkpointer, History, NoCheckpoints
 from experiments.training.nonfinite import copied, first_nonfinite, mean_of_taken
 from experiments.training.refusals import library_refusals
@@ -35,6 +35,7 @@ def fit(
     seed: int,
     report: Callable[[Epoch], None] = lambda entry: None,
     checkpointer: Checkpointer = NoCheckpoints(),  # noqa: B008
+    look: Look = nothing,
 ) -> Run:
     """Trains a method under a seed.
 
@@ -47,6 +48,8 @@ def fit(
         seed: 0 to 2^32 - 1.
         report: called with each epoch's entry.
         checkpointer: gives the initial state, gets the state after each epoch, and may end the run.
+        look: called with the initial state, and with one after at most a hundred updates, or after
+            the first epoch if that is one compiled loop.
 
     Raises:
         Diverged: with the step and the layer, if ``nonfinite`` is "stop" and a number not finite.
@@ -59,12 +62,15 @@ def fit(
     skipped = int(state.skipped)
     for entry in history.curve:
         report(entry)
+    if not history.curve:
+        look(state)
     stops = trainer.config.nonfinite == "stop"
     # The state to save, or to repeat an epoch from.
     kept, record = copied(state), nothing
     for number in range(len(history.curve) + 1, trainer.config.epochs + 1):
         began = time.perf_counter()
-        state, trained = trainer.epoch(state, *train, meanwhile=record)
+        looked = look if number == max(1, WITHIN // steps) else nothing
+        state, trained = trainer.epoch(state, *train, meanwhile=record, look=looked)
         jax.block_until_ready(trained)
         seconds = time.perf_counter() - began
         state = trainer.settle(state, *train)
