@@ -35,7 +35,7 @@ DATA, BRANCHES, ZERO_SUMS = "data_dependent_init", "residual_factors", "zero_sum
 FEW = 8
 
 
-class Applied(optax.GradientTransformationExtraArgs):
+class Applied(optax.GradientTransformationExtraArgs):  # type: ignore[misc]  # optax has no types
     """Optimizer with the names of the functions whose work is in force beside it.
 
     Attributes:
