@@ -64,12 +64,16 @@ def test_what_is_normalized_activated_and_dropped() -> None:
     assert drops == [("sum", "dropout")]
 
 
-@pytest.mark.kept("cwo-centre-cnn9")
+@pytest.mark.kept("cnn9")
 @pytest.mark.parametrize(
-    ("model", "last", "branches"),
-    [("resnet110", 1, 54), ("resnet50", 2, 16), ("wrn28x10", 1, 0), ("cnn9", 1, 0)],
+    ("method", "model", "last", "branches"),
+    [
+        ("cwo-centre", "resnet110", 1, 54),
+        ("cwo-sphere", "resnet50", 2, 16),
+        ("cwo-sphere", "wrn28x10", 1, 0),
+        ("cwo-centre", "cnn9", 1, 0),
+    ],
 )
-@pytest.mark.parametrize("method", ["cwo-centre", "cwo-sphere"])
 def test_scales_at_the_ends_of_branches_alone_start_smaller(
     method: str, model: str, last: int, branches: int
 ) -> None:
