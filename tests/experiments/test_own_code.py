@@ -243,6 +243,7 @@ def test_a_network_of_one_file_has_the_checksum_that_it_had(tmp_path):
     assert content_of(str(path)) == path.read_bytes()
 
 
+@pytest.mark.kept("part", "toy")
 @pytest.mark.parametrize("edited", ["nets.py", "part.py", "toy.npz"])
 def test_what_was_edited_since_the_command_began_is_not_trained(edited, tmp_path):
     """A worker reads the files again; its run would be stored as one of the files before."""
