@@ -81,7 +81,7 @@ CASES = [
 ]
 
 
-@pytest.mark.kept("chain", "residual")
+@pytest.mark.kept("residual-True", "chain-True-True")
 @pytest.mark.usefixtures("small_programs")
 @pytest.mark.parametrize(("name", "wide", "exact"), CASES)
 def test_with_the_moments_of_the_step_it_is_batch_normalization(name, wide, exact) -> None:

@@ -97,7 +97,7 @@ def whitened(rows: jax.Array, library: str) -> np.ndarray:
     return np.asarray(apply(params, state, rows, train=True)[0])
 
 
-@pytest.mark.kept("30-")
+@pytest.mark.kept("30-NNX", "30-MimicNorm")
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("updates", [0, 1, 30])
 def test_a_network_is_scored_with_the_statistics_of_its_rows(library: str, updates: int) -> None:

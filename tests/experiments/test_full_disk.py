@@ -62,6 +62,7 @@ def test_a_checkpoint_is_whole_or_not_there(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1"]
 
 
+@pytest.mark.kept("200", "1024")
 @pytest.mark.parametrize("room", [200, 300, 400, 600, 1024, 2048])
 def test_a_full_disk_is_one_line(room, tmp_path):
     """Writes that are under way when one fails print no traces, which are errors in tests."""

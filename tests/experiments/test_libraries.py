@@ -52,7 +52,7 @@ def own_logits(name: str, rngs: nnx.Rngs, train: bool, **flag: bool) -> jax.Arra
     return network.apply(params, state, None, X, is_training=train)[0]
 
 
-@pytest.mark.kept("linen-flag0", "haiku-flag2")
+@pytest.mark.kept("linen-flag0")
 @pytest.mark.parametrize("train", [True, False])
 @pytest.mark.parametrize(
     ("name", "flag"),

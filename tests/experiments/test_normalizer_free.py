@@ -99,7 +99,7 @@ def test_the_start_is_fitted_to_training_rows(one: Trainer, start: TrainState) -
         np.testing.assert_allclose(layer.std(0), 1, rtol=1e-3)
 
 
-@pytest.mark.kept("jit", "shard_map")
+@pytest.mark.kept("jit")
 @pytest.mark.parametrize("entry", ["jit", "shard_map", "pmap"])
 def test_devices_that_share_a_batch_train_the_same(
     entry: str, one: Trainer, start: TrainState

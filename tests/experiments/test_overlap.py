@@ -75,6 +75,7 @@ def test_what_is_saved_is_the_state_after_its_own_epoch(trainer):
     assert len(seen.states) == len(run.curve) == EPOCHS
 
 
+@pytest.mark.kept("stepwise")
 def test_a_signal_is_obeyed_before_another_epoch_begins(trainer, log):
     seen = Seen(log, last=2)
     run = fit(trainer, toy_dataset(), 0, checkpointer=seen)

@@ -1,6 +1,6 @@
 """Scoring of batch normalization: by statistics estimated anew, not by running ones."""
 
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import jax
@@ -28,6 +28,11 @@ def trained(model="mlp", method="bn", **settings):
     return trainer, fit(trainer, toy_dataset(), 0)
 
 
+@cache
+def usual():
+    return trained()
+
+
 def pair(library, batch_size):
     names = (f"{FILE}:{library}_{speed}" for speed in ("slow", "fast"))
     return [trained(name, batch_size=batch_size)[1].curve for name in names]
@@ -40,7 +45,7 @@ def test_the_momentum_of_a_users_network_does_not_enter_its_results(batch_size):
     assert slow == fast
 
 
-@pytest.mark.kept("linen")
+@pytest.mark.slow  # Flax's NNX and the built-in layers below are held in each run.
 @pytest.mark.usefixtures("standard_promotion")  # Haiku itself promotes.
 @pytest.mark.parametrize("library", ["linen", "haiku"])
 def test_nor_does_that_of_other_libraries(library):
@@ -50,10 +55,9 @@ def test_nor_does_that_of_other_libraries(library):
 
 
 def test_nor_does_that_of_the_built_in_layers(monkeypatch):
-    _, usual = trained()
     monkeypatch.setitem(norms.NORMS, "bn", partial(BatchNorm, momentum=0.999))
     _, slow = trained()
-    assert slow.curve == usual.curve
+    assert slow.curve == usual()[1].curve
 
 
 def first_layer(run, X):
@@ -62,7 +66,7 @@ def first_layer(run, X):
 
 
 def test_statistics_are_those_of_the_training_rows_by_the_final_parameters():
-    _, run = trained()
+    _, run = usual()
     values, norm = first_layer(run, toy_dataset().X_train), run.trained.model_state["blocks"][0]
     np.testing.assert_allclose(norm["norm"]["mean"], values.mean(0), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(norm["norm"]["var"], values.var(0), rtol=1e-4)

@@ -565,8 +565,7 @@ def test_a_command_that_fails_skips_the_teardown_of_python():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("jobs", [1, 2])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("number", "jobs"), [(signal.SIGTERM, 2), (signal.SIGINT, 1)])
 def test_a_command_in_the_middle_of_its_steps_says_so_too(number, jobs, tmp_path):
     command = [sys.executable, "-m", "experiments", "compare", "--methods", "none", "--seeds", "2"]
     command += ["--dataset", save_toy(tmp_path), *TINY, "--epochs", "100000", "--jobs", str(jobs)]

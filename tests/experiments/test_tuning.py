@@ -27,9 +27,9 @@ def npz(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tuned(npz, tmp_path_factory):
-    """Tunes over rates that learn nothing, learn, and diverge without normalization."""
+    """Tunes over rates that learn, and diverge without normalization."""
     out = tmp_path_factory.mktemp("tuned")
-    grid = ["--tune", "learning-rate=1e-9,0.1,1e30", "noise=0.1,0.2"]
+    grid = ["--tune", "learning-rate=0.1,1e30", "noise=0.1,0.2"]
     command = ["compare", "--dataset", npz, "--methods", "none,cwo", "--seeds", "2", *TINY]
     assert main([*command, *grid, "--out", str(out)]) == 0
     return out, [*command, *grid]
@@ -41,7 +41,7 @@ def test_every_method_has_the_combinations_that_mean_something_to_it(tuned):
     found = [
         tuple(row[name] for name in ("method", "seed", "learning_rate", "noise")) for row in trials
     ]
-    rates = ("1e-09", "0.1", "1e+30")
+    rates = ("0.1", "1e+30")
     plain = [("none", seed, rate, "") for rate in rates for seed in "01"]
     noisy = [("cwo", seed, rate, s) for rate in rates for s in ("0.1", "0.2") for seed in "01"]
     assert found == plain + noisy
@@ -76,7 +76,7 @@ def test_finished_trials_are_kept(tuned, capsys):
     out, command = tuned
     assert main([*command, "--out", str(out)]) == 0
     said = capsys.readouterr().err
-    assert "18 of 18 runs are kept" in said
+    assert "12 of 12 runs are kept" in said
     assert "4 of 4 runs are kept" in said
 
 

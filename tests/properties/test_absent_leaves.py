@@ -53,6 +53,7 @@ def test_a_gradient_of_None_freezes_its_parameter(row: Row) -> None:
     assert_close(deleted(updates), expected)
 
 
+@pytest.mark.kept("sphere", "centered", "noise")
 def test_a_mask_may_be_a_prefix(row: Row) -> None:
     params, gradients = example_params(), example_gradients()
     mask = {"conv": False, "dense": True, "scaled": {"bias": False, "kernel": True}}

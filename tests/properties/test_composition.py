@@ -72,6 +72,7 @@ def test_multi_steps_accumulates_for_one_step(row: Row) -> None:
         params = optax.apply_updates(params, updates)
 
 
+@pytest.mark.kept("sphere", "zero_sums", "centered", "noise")
 def test_apply_if_finite_skips_a_step_of_nan(row: Row) -> None:
     params, gradients = example_params(), example_gradients()
     tx = optax.apply_if_finite(row.tx, max_consecutive_errors=5)
