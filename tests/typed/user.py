@@ -124,7 +124,8 @@ def initial(params: Tree, batches: list[Array]) -> tuple[Tree, Tree]:
     signal: dict[str, Array] = jn.propagation(apply, params, batches[0], loss=jnp.mean)
     text: str = jn.describe_propagation(apply, params, batches[0])
     findings: list[jn.Finding] = jn.propagation_findings(apply, params, batches[0])
-    print(signal, text, [finding.kind for finding in findings])
+    blamed: list[jn.Finding] = jn.rate_findings(signal, signal)
+    print(signal, text, [finding.kind for finding in findings + blamed])
     population: Tree = jn.population_statistics(batches)
     count: Array = jn.independent_positions(batches[0])
     return params, population | {"count": count}
