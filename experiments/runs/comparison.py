@@ -71,6 +71,11 @@ def to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def telling(make: Callable[[], "Comparison"], say: Say) -> Training:
+    """Returns a comparison of this process whose runs have a line to say."""
+    return partial(make(), say=say)
+
+
 class Comparison:
     """Trains methods by name; the seeds of a method share its compiled functions.
 
@@ -80,7 +85,6 @@ class Comparison:
             for the loaded one itself.
         loader: loads and caches the dataset of a seed; None to load the one that the config names.
         files: checksums of the files of a network of the user's, as the specs count on them.
-        say: receives a line for a method whose rate is too high, if a call has no other.
     """
 
     def __init__(
@@ -89,10 +93,9 @@ class Comparison:
         derive: Derive | None = None,
         loader: Load | None = None,
         files: Mapping[str, int] | None = None,
-        say: Say = silent,
     ):
         self.config, self.derive, self.files = config, derive, files
-        self._say, self._looked_at = say, set[str]()
+        self._looked_at = set[str]()
         self._file = config.model.rpartition(":")[0]
         self._content = cache(content_of)
         self._rows = cache(self._checksum_of_rows)
@@ -107,8 +110,7 @@ class Comparison:
     def factory(self) -> Callable[[], "Comparison"]:
         """Returns a picklable function that makes this comparison in another process."""
         files = files_of(self._file) if self._file else {}
-        say = silent if is_quiet() else to_stderr
-        return partial(Comparison, self.config, self.derive, None, files, say)
+        return partial(Comparison, self.config, self.derive, None, files)
 
     def specs(self, tasks: Sequence[Task]) -> list[Spec]:
         """Returns the specs of runs, once all processes have the same.
@@ -192,7 +194,7 @@ class Comparison:
         spec: Spec,
         keeper: Checkpointer,
         advance: Advance = silent,
-        say: Say | None = None,
+        say: Say = silent,
     ) -> Run:
         """Trains a spec, and returns the run without its final state."""
         self.unchanged(spec)
@@ -203,7 +205,7 @@ class Comparison:
         spec: Spec,
         keeper: Checkpointer,
         advance: Advance = silent,
-        say: Say | None = None,
+        say: Say = silent,
     ) -> Run:
         """Trains a spec; a run that diverges has the epochs before, then NaNs.
 
@@ -218,7 +220,7 @@ class Comparison:
                 advance(f"{spec}, epoch {entry.epoch} of {self.config.epochs}")
 
             trainer = self.trainer(spec, dataset)
-            look = self._look(spec, trainer, dataset, say or self._say)
+            look = self._look(spec, trainer, dataset, say)
             with own_code(self.config.model):
                 run = _fit_or_diverge(trainer, dataset, spec.seed, report, keeper, look)
         return with_maps(run, trainer, dataset)._replace(changes=spec.changes)
@@ -269,7 +271,8 @@ def run_all(
         for line in store.why_not(missing):
             say(line)
         here = partial(comparison, advance=advance, say=say)
-        make = comparison.factory() if workers.uses_processes else lambda: here
+        there = partial(telling, comparison.factory(), silent if is_quiet() else to_stderr)
+        make = there if workers.uses_processes else lambda: here
         ends = [time.perf_counter()]
         for spec, run in execute(missing, make, store, workers, say):
             done[spec] = run
