@@ -89,7 +89,7 @@ STAGES = {
         runs(("U-Net",), FEW_ROWS, (0.1, 0.03, 0.01), batch=2, updates=1000),
     ),
     "6 rates": list(runs(GATE[:1], FIRST, (0.05, 0.2), (True, False))),
-    "7 1,000 updates": list(runs(GATE[:2], FIRST, (0.1, 0.3), updates=1000)),
+    "7 1,000 updates": list(runs(GATE, FIRST, (0.1, 0.3), updates=1000)),
     "8 bottleneck": list(runs(GATE[2:], FIRST, (0.1, 0.3))),
     "9 four and two rows": [
         *runs(GATE[:1], FEW_ROWS, (0.1, 0.03, 0.01), batch=4, updates=2000),
