@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import product as product_of
 from typing import Any
 
 import jax
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from examples.keeping import networks, reference, variants
+from examples.keeping import averaged, networks, reference, variants
+from examples.keeping.averaged import Averaged
 from examples.keeping.networks import Kind, along, convolution, drawn, plain, product
 from examples.keeping.reference import EPSILON, Settings, folded, forward, over_examples
 from examples.keeping.stages import STAGES, VARIANTS
@@ -71,6 +73,7 @@ def small_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Convolutions as single operations, which compile faster than products of matrices."""
     monkeypatch.setattr(reference, "product", convolution)
     monkeypatch.setattr(variants, "product", convolution)
+    monkeypatch.setattr(averaged, "product", convolution)
 
 
 #: Network, float64, and `exact`.
@@ -168,6 +171,39 @@ def test_own_is_batch_normalization_of_each_layer_alone(name: str) -> None:
         assert_close(made, jax.jit(jax.value_and_grad(loss))(params), 1e-10)
 
 
+def root_mean_square(network: Any, params: Any, x: jax.Array) -> jax.Array:
+    """Returns the logits of kernels with zero sums, divided by the batch's second moments."""
+
+    def layer(name: str, x: jax.Array, kind: Kind) -> jax.Array:
+        leaf, kernel = params[name], params[name]["kernel"]
+        if not kind.normalized:
+            y = convolution(x, kernel, kind)
+            return y + along(leaf["bias"], y)
+        y = convolution(x, kernel - kernel.mean((0, 1, 2), keepdims=True), kind)
+        y = y / jnp.sqrt(over_examples(y**2) + EPSILON)
+        return along(leaf["scale"], y) * y + along(leaf["bias"], y)
+
+    return network(layer, x)
+
+
+@pytest.mark.usefixtures("small_programs")
+@pytest.mark.parametrize("zero_sums", [False, True])
+@pytest.mark.parametrize("name", ["residual", "mbconv"])
+def test_averages_that_forget_at_once_are_those_of_the_step(name: str, zero_sums: bool) -> None:
+    with jax.enable_x64(True):
+        network, (x, y) = SHORT[name], rows(jnp.float64)
+        params, s = parameters(SHORT[name], x), Averaged(zero_sums=zero_sums)
+        logits = root_mean_square if zero_sums else lambda *a: batch_normalized(*a)[0]
+        loss = lambda params: cross_entropy(logits(network, params, x), y)  # noqa: E731
+        averages = averaged.started(network, params, x, s)
+
+        def made(params: Any) -> jax.Array:
+            return cross_entropy(averaged.forward(network, params, averages, x, s)[0], y)
+
+        wanted = jax.jit(jax.value_and_grad(loss))(params)
+        assert_close(jax.jit(jax.value_and_grad(made))(params), wanted, 1e-10)
+
+
 @pytest.mark.usefixtures("small_programs")
 @pytest.mark.parametrize("backward", ["own", "full"])
 def test_the_forward_pass_is_that_of_the_plain_network(backward: str) -> None:
@@ -218,7 +254,7 @@ def dense(layer: Any, x: jax.Array) -> jax.Array:
 class Written:
     """The method for `dense`, written out in NumPy: every derivative by hand."""
 
-    def __init__(self, params: Any, averages: Any, s: Settings, decay: float):
+    def __init__(self, params: Any, averages: Any, s: Any, decay: float):
         array = partial(np.array, dtype=np.float64)
         self.params = {
             n: {p: array(v).squeeze() for p, v in leaf.items()} for n, leaf in params.items()
@@ -287,25 +323,78 @@ class Written:
             self.var[n] = np.maximum(moved, self.var[n] / 4)
 
 
+class WrittenSlow(Written):
+    """The same with backward statistics that are averages."""
+
+    def __init__(self, params: Any, averages: Any, s: Averaged, decay: float):
+        super().__init__(params, averages, s, decay)
+        self.inputs = {n: np.array(m.inputs).squeeze()[:, 0] for n, m in averages.items()}
+        self.delta, self.delta_y, self.age = dict.fromkeys("ab", 0), dict.fromkeys("ab", 0), 0
+
+    def kernel(self, n: str) -> Any:
+        kernel = self.params[n]["kernel"]
+        return kernel - kernel.mean(0) if self.s.zero_sums else kernel
+
+    def up(self, n: str, x: Any) -> Any:
+        leaf = self.params[n]
+        y = (x @ self.kernel(n) - self.mean[n]) / np.sqrt(self.var[n] + EPSILON)
+        return leaf["scale"] * y + leaf["bias"], y
+
+    def down(self, n: str, x: Any, y: Any, d: Any) -> Any:
+        leaf, std = self.params[n], np.sqrt(self.var[n] + EPSILON)
+        delta = d * leaf["scale"]
+        share = max(1 - self.s.decay, 1 / (self.age + 1))
+        self.age += n == "a"
+        self.delta[n] = (1 - share) * self.delta[n] + share * delta.mean(0)
+        self.delta_y[n] = (1 - share) * self.delta_y[n] + share * (delta * y).mean(0)
+        gradient = {"scale": (d * y).sum(0), "bias": d.sum(0)}
+        if self.s.zero_sums:
+            kept = delta - y * self.delta_y[n]
+            kernel = x.T @ kept / std
+            return gradient | {"kernel": kernel - kernel.mean(0)}, kept / std @ self.kernel(n).T
+        below = delta
+        if self.s.below == "averaged":
+            below = delta - self.delta[n] - y * self.delta_y[n]
+        if self.s.own == "slow":
+            kernel, v = (x - self.inputs[n]).T @ delta / std, leaf["kernel"]
+            kernel = kernel - v * (v * kernel).sum(0) / (v**2).sum(0)
+        else:
+            z = (y - y.mean(0)) / np.sqrt(y.var(0) + EPSILON / std**2)
+            kernel = x.T @ (delta - delta.mean(0) - z * (delta * z).mean(0)) / std
+        return gradient | {"kernel": kernel}, below / std @ leaf["kernel"].T
+
+    def average(self, n: str, x: Any, update: Any) -> None:
+        mixed = lambda old, new: self.decay * old + (1 - self.decay) * new  # noqa: E731
+        a = x @ self.kernel(n)
+        if self.s.zero_sums:
+            self.var[n] = mixed(self.var[n], (a**2).mean(0))
+            return
+        self.mean[n], self.var[n] = mixed(self.mean[n], a.mean(0)), mixed(self.var[n], a.var(0))
+        self.inputs[n] = mixed(self.inputs[n], x.mean(0))
+
+
 @pytest.fixture
 def wide() -> Iterator[None]:
     with jax.enable_x64(True):
         yield
 
 
-@pytest.mark.kept("own-False-False", "full-True-True")
+MODES = [
+    *(Settings(*mode) for mode in product_of(("own", "full"), (False, True), (False, True))),
+    *(Averaged(*mode) for mode in product_of(("batch", "slow"), ("plain", "averaged"))),
+    Averaged(zero_sums=True),
+]
+
+
 @pytest.mark.usefixtures("wide")
-@pytest.mark.parametrize("exact", [False, True])
-@pytest.mark.parametrize("predicted", [False, True])
-@pytest.mark.parametrize("backward", ["own", "full"])
-def test_twenty_updates_are_those_of_the_written_reference(backward, predicted, exact) -> None:
+@pytest.mark.parametrize("s", MODES, ids=str)
+def test_twenty_updates_are_those_of_the_written_reference(s: Any) -> None:
     draw = np.random.default_rng(2)
     x, y = draw.normal(0.5, 1, (20, 16, 4)), draw.integers(0, CLASSES, (20, 16))
-    s = Settings(backward, exact, predicted)
     variant = Variant("kept", s, decay=0.9)
     training = make_training(dense, variant, jnp.asarray(x[0]))
     carry = training.start(0, jnp.asarray(x[0]))
-    written = Written(*carry[:2], s, 0.9)
+    written = (WrittenSlow if isinstance(s, Averaged) else Written)(*carry[:2], s, 0.9)
     update = jax.jit(partial(step, training))
     for t in range(20):
         carry, (loss, _) = update(t, jnp.float64(0.1), carry, jnp.asarray(x[t]), jnp.asarray(y[t]))

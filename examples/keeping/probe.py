@@ -172,7 +172,7 @@ class Program:
     def scores(self, params: Any, memory: Any) -> dict[str, float]:
         """Returns the accuracies in per cent."""
         parts = {"running": self.training.plain_params(params, memory)}
-        if not self.variant.is_call:
+        if not self.variant.is_call and not self.variant.has_zero_sums:
             anew = self.anew(self.split, params)
             parts["anew"] = self.training.plain_params(params, anew)
         on = lambda part, rows: float(self.score(self.split, parts[part], rows))  # noqa: E731

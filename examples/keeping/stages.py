@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import NamedTuple
 
+from examples.keeping.averaged import Averaged
 from examples.keeping.reference import Settings
 from examples.keeping.variants import Variant
 
@@ -29,9 +30,17 @@ VARIANTS = {
         Variant("full long V", FULL, length=2.0),
         Variant("own long V", OWN, length=2.0),
         Variant("batch normalization long V", length=2.0),
+        Variant("full young", FULL, young=True),
+        Variant("full predicted long V", FULL._replace(predicted=True), length=2.0),
+        Variant("full predicted clipped", FULL._replace(predicted=True), clipped=True),
         Variant("full clipped", FULL, clipped=True),
         Variant("own clipped", OWN, clipped=True),
         Variant("batch normalization clipped", clipped=True),
+        Variant("own slow", Averaged("slow", "plain"), decay=0.997),
+        Variant("own slow clipped", Averaged("slow", "plain"), decay=0.997, clipped=True),
+        Variant("own, averaged below", Averaged("batch", "averaged"), decay=0.997),
+        Variant("own slow, averaged below", Averaged("slow", "averaged"), decay=0.997),
+        Variant("zero sums (MABN)", Averaged(zero_sums=True), decay=0.997),
     )
 }
 
@@ -76,7 +85,22 @@ LAG = (
     "own long V",
 )
 CLIPPED = ("full clipped", "own clipped", "batch normalization clipped")
+BEARING = (
+    "full predicted",
+    "full long V",
+    "full predicted long V",
+    "full clipped",
+    "full predicted clipped",
+    "full young",
+)
 FEW_ROWS = ("batch normalization", "call", "own .997", "full .997")
+SLOW = (
+    "own slow",
+    "own slow clipped",
+    "own, averaged below",
+    "own slow, averaged below",
+    "zero sums (MABN)",
+)
 SEEDS = (0, 1, 2)
 
 STAGES = {
@@ -88,6 +112,7 @@ STAGES = {
     "5 two images": list(
         runs(("U-Net",), FEW_ROWS, (0.1, 0.03, 0.01), batch=2, updates=1000),
     ),
+    "5 slow": list(runs(("U-Net",), SLOW, (0.03, 0.01), batch=2, updates=1000)),
     "6 rates": list(runs(GATE[:1], FIRST, (0.05, 0.2), (True, False))),
     "7 1,000 updates": list(runs(GATE, FIRST, (0.1, 0.3), updates=1000)),
     "8 bottleneck": list(runs(GATE[2:], FIRST, (0.1, 0.3))),
@@ -95,7 +120,12 @@ STAGES = {
         *runs(GATE[:1], FEW_ROWS, (0.1, 0.03, 0.01), batch=4, updates=2000),
         *runs(GATE[:1], FEW_ROWS, (0.03, 0.01), batch=2, updates=3000),
     ],
+    "9 slow": [
+        *runs(GATE[:1], SLOW, (0.03, 0.01), batch=2, updates=3000),
+        *runs(GATE[:1], SLOW, (0.03, 0.01), batch=4, updates=2000),
+    ],
     "10 clipping": list(runs(GATE[:1], CLIPPED, (0.1, 0.3))),
+    "10 bearing": list(runs(GATE[1:], BEARING, (0.3, 0.1))),
     "11 gate": list(runs(GATE, FIRST, RATES, updates=1000, seeds=SEEDS)),
     "12 gate without warm-up": list(
         runs(GATE, FIRST, RATES, (False,), updates=1000, seeds=SEEDS),

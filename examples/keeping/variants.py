@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import optax
 
 import jaxnorm as jn
-from examples.keeping import reference
+from examples.keeping import averaged, reference
+from examples.keeping.averaged import Averaged
 from examples.keeping.networks import (
     Kind,
     Network,
@@ -32,7 +33,8 @@ class Variant(NamedTuple):
 
     Attributes:
         name: of the table.
-        settings: of the slow averages; None for batch normalization and the call.
+        settings: of the slow averages, `Averaged` if those of the backward pass are slow too; None
+            for batch normalization and the call.
         decay: of the averages, or of batch normalization's running statistics.
         young: whether averages are faster in the first hundred updates.
         every: updates between two measurements.
@@ -41,7 +43,7 @@ class Variant(NamedTuple):
     """
 
     name: str
-    settings: Settings | None = None
+    settings: Settings | Averaged | None = None
     decay: float = 0.9
     young: bool = False
     every: int = 1
@@ -53,6 +55,11 @@ class Variant(NamedTuple):
         """True for the library's one call."""
         return self.name.startswith("call")
 
+    @property
+    def has_zero_sums(self) -> bool:
+        """True for kernels whose zero sums take the place of means."""
+        return isinstance(self.settings, Averaged) and self.settings.zero_sums
+
 
 class Training(NamedTuple):
     """Functions of a network and a variant.
@@ -61,7 +68,8 @@ class Training(NamedTuple):
         start: ``start(seed, x) -> (params, memory, opt_state)``.
         tx: the optimizer, of rate 1.
         loss: ``loss(params, memory, x, y) -> (loss, measured)``.
-        after: ``after(t, memory, measured, old params, new params) -> memory``.
+        after: ``after(t, memory, (measured, gradient by memory), old, new) -> memory``, where old
+            and new are parameters.
         renewed: ``renewed(opt_state, params, x) -> opt_state``, before every tenth update.
         plain_params: ``plain_params(params, memory)``, kernels and biases of the plain network.
     """
@@ -129,12 +137,12 @@ def relative_step(updates: Any, params: Any) -> jax.Array:
 def step(training: Training, t: Any, rate: Any, carry: Any, x: jax.Array, y: jax.Array) -> Any:
     """Returns the next ``(params, memory, opt_state)``, and the loss and the relative step."""
     params, memory, opt_state = carry
-    value_and_gradient = jax.value_and_grad(training.loss, has_aux=True)
-    (value, measured), gradient = value_and_gradient(params, memory, x, y)
+    value_and_gradient = jax.value_and_grad(training.loss, argnums=(0, 1), has_aux=True)
+    (value, measured), (gradient, pulled) = value_and_gradient(params, memory, x, y)
     updates, opt_state = training.tx.update(gradient, opt_state, params)
     updates = jax.tree.map(lambda u: rate * u, updates)
     new = optax.apply_updates(params, updates)
-    memory = training.after(t, memory, measured, params, new)
+    memory = training.after(t, memory, (measured, pulled), params, new)
     return (new, memory, opt_state), (value, relative_step(updates, params))
 
 
@@ -142,6 +150,8 @@ def make_training(network: Network, variant: Variant, x: jax.Array) -> Training:
     """Returns the functions of a variant; ``x`` are the rows to which the call fits the start."""
     if variant.is_call:
         return _call(network, sgd(variant.clipped), x)
+    if isinstance(variant.settings, Averaged):
+        return _averaged(network, variant, variant.settings)
     tx = sgd(variant.clipped)
 
     def start(seed: Any, x: jax.Array) -> Any:
@@ -156,14 +166,48 @@ def make_training(network: Network, variant: Variant, x: jax.Array) -> Training:
             logits, measured = reference.forward(network, params, memory, x, variant.settings)
         return cross_entropy(logits, y), measured
 
-    def after(t: Any, memory: Any, measured: Any, old: Params, new: Params) -> Any:
+    def after(t: Any, memory: Any, seen: Any, old: Params, new: Params) -> Any:
         decay = decay_at(variant, t)
         return {
             name: moved(memory[name], found, old[name], new[name], decay)
-            for name, found in measured.items()
+            for name, found in seen[0].items()
         }
 
     return Training(start, tx, loss, after, lambda opt_state, params, x: opt_state, folded)
+
+
+def _averaged(network: Network, variant: Variant, s: Averaged) -> Training:
+    """Kernels kept by slow averages, whose backward statistics are slow too."""
+    tx = sgd(variant.clipped)
+
+    def start(seed: Any, x: jax.Array) -> Any:
+        params = drawn(network, jax.random.key(seed), x[:1])
+        return params, averaged.started(network, params, x, s), tx.init(params)
+
+    def loss(params: Any, memory: Any, x: jax.Array, y: jax.Array) -> Any:
+        logits, measured = averaged.forward(network, params, memory, x, s)
+        return cross_entropy(logits, y), measured
+
+    def after(t: Any, memory: Any, seen: Any, old: Params, new: Params) -> Any:
+        decay = decay_at(variant, t)
+        return jax.tree.map(
+            lambda *slow: averaged.moved(*slow, decay),
+            memory,
+            *seen,
+            is_leaf=lambda leaf: isinstance(leaf, averaged.Slow),
+        )
+
+    def plain_params(params: Params, memory: Any) -> Params:
+        if s.zero_sums:
+            params = {
+                name: leaf | {"kernel": averaged.centered(leaf["kernel"])}
+                if name in memory
+                else leaf
+                for name, leaf in params.items()
+            }
+        return folded(params, memory)
+
+    return Training(start, tx, loss, after, lambda opt_state, params, x: opt_state, plain_params)
 
 
 def decay_at(variant: Variant, t: Any) -> Any:
@@ -199,5 +243,5 @@ def _call(network: Network, base: optax.GradientTransformation, x: jax.Array) ->
     def renewed(opt_state: Any, raw: Any, x: jax.Array) -> Any:
         return jn.refresh_input_means(opt_state, readable, jn.effective(raw), x)
 
-    after = lambda t, memory, measured, old, new: memory  # noqa: E731
+    after = lambda t, memory, seen, old, new: memory  # noqa: E731
     return Training(start, tx, loss, after, renewed, lambda raw, memory: jn.effective(raw))
