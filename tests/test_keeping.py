@@ -244,6 +244,18 @@ def test_statistics_estimated_anew_are_those_of_all_rows_of_a_first_layer() -> N
     np.testing.assert_allclose(anew.var, a.var((0, 1, 2)), rtol=1e-5)
 
 
+@pytest.mark.usefixtures("small_programs")
+def test_averages_that_look_ahead_are_those_of_the_next_parameters() -> None:
+    """With a decay of 0, they are batch normalization's on the same examples after the step."""
+    with jax.enable_x64(True):
+        x, y = rows(jnp.float64)
+        variant = Variant("ahead", Settings("full"), decay=0.0, ahead=True)
+        training = make_training(TINY["residual"], variant, x)
+        update = jax.jit(partial(step, training))
+        (params, memory, _), _ = update(0, jnp.float64(0.1), training.start(0, x), x, y)
+        assert_close(memory, batch_normalized(TINY["residual"], params, x)[1], 1e-9)
+
+
 def dense(layer: Any, x: jax.Array) -> jax.Array:
     """A network of dense layers with a residual branch."""
     x = jax.nn.relu(layer("a", x, Kind(5)))

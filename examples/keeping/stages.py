@@ -31,6 +31,8 @@ VARIANTS = {
         Variant("own long V", OWN, length=2.0),
         Variant("batch normalization long V", length=2.0),
         Variant("full young", FULL, young=True),
+        Variant("full ahead", FULL, ahead=True),
+        Variant("full ahead clipped", FULL, ahead=True, clipped=True),
         Variant("full predicted long V", FULL._replace(predicted=True), length=2.0),
         Variant("full predicted clipped", FULL._replace(predicted=True), clipped=True),
         Variant("full clipped", FULL, clipped=True),
@@ -126,6 +128,7 @@ STAGES = {
     ],
     "10 clipping": list(runs(GATE[:1], CLIPPED, (0.1, 0.3))),
     "10 bearing": list(runs(GATE[1:], BEARING, (0.3, 0.1))),
+    "10 ahead": list(runs(GATE, ("full ahead", "full ahead clipped"), (0.3, 0.1))),
     "11 gate": list(runs(GATE, FIRST, RATES, updates=1000, seeds=SEEDS)),
     "12 gate without warm-up": list(
         runs(GATE, FIRST, RATES, (False,), updates=1000, seeds=SEEDS),

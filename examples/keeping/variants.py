@@ -40,6 +40,7 @@ class Variant(NamedTuple):
         every: updates between two measurements.
         length: factor on the kernels V at the start.
         clipped: whether the gradient of each layer is clipped to norm 1.
+        ahead: whether a second forward pass moves the averages as each step moves the moments.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Variant(NamedTuple):
     every: int = 1
     length: float = 1.0
     clipped: bool = False
+    ahead: bool = False
 
     @property
     def is_call(self) -> bool:
@@ -68,8 +70,8 @@ class Training(NamedTuple):
         start: ``start(seed, x) -> (params, memory, opt_state)``.
         tx: the optimizer, of rate 1.
         loss: ``loss(params, memory, x, y) -> (loss, measured)``.
-        after: ``after(t, memory, (measured, gradient by memory), old, new) -> memory``, where old
-            and new are parameters.
+        after: ``after(t, memory, (measured, gradient by memory, x), old, new) -> memory``, where
+            old and new are parameters.
         renewed: ``renewed(opt_state, params, x) -> opt_state``, before every tenth update.
         plain_params: ``plain_params(params, memory)``, kernels and biases of the plain network.
     """
@@ -99,6 +101,27 @@ def batch_normalized(
         return along(leaf["scale"], y) * y + along(leaf["bias"], y)
 
     return network(layer, x), measured
+
+
+def looked_ahead(
+    network: Network, averages: dict[str, Moments], measured: Any, new: Params, x: jax.Array
+) -> dict[str, Moments]:
+    """Returns the averages, moved as the step moved the moments of its own examples."""
+    result = {}
+
+    def layer(name: str, x: jax.Array, kind: Kind) -> jax.Array:
+        leaf, y = new[name], product(x, new[name]["kernel"], kind)
+        if not kind.normalized:
+            return y + along(leaf["bias"], y)
+        mean, old, before = over_examples(y), averages[name], measured[name]
+        var = old.var + over_examples((y - mean) ** 2).ravel() - before.var
+        ahead = Moments(old.mean + mean.ravel() - before.mean, jnp.maximum(var, old.var / 4))
+        result[name] = ahead
+        y = (y - along(ahead.mean, y)) * jax.lax.rsqrt(along(ahead.var, y) + EPSILON)
+        return along(leaf["scale"], y) * y + along(leaf["bias"], y)
+
+    network(layer, x)
+    return result
 
 
 def estimated_anew(network: Network, params: Params, x: jax.Array) -> dict[str, Moments]:
@@ -142,7 +165,7 @@ def step(training: Training, t: Any, rate: Any, carry: Any, x: jax.Array, y: jax
     updates, opt_state = training.tx.update(gradient, opt_state, params)
     updates = jax.tree.map(lambda u: rate * u, updates)
     new = optax.apply_updates(params, updates)
-    memory = training.after(t, memory, (measured, pulled), params, new)
+    memory = training.after(t, memory, (measured, pulled, x), params, new)
     return (new, memory, opt_state), (value, relative_step(updates, params))
 
 
@@ -168,10 +191,12 @@ def make_training(network: Network, variant: Variant, x: jax.Array) -> Training:
 
     def after(t: Any, memory: Any, seen: Any, old: Params, new: Params) -> Any:
         decay = decay_at(variant, t)
-        return {
+        measured, _, x = seen
+        averages = {
             name: moved(memory[name], found, old[name], new[name], decay)
-            for name, found in seen[0].items()
+            for name, found in measured.items()
         }
+        return looked_ahead(network, averages, measured, new, x) if variant.ahead else averages
 
     return Training(start, tx, loss, after, lambda opt_state, params, x: opt_state, folded)
 
@@ -193,7 +218,7 @@ def _averaged(network: Network, variant: Variant, s: Averaged) -> Training:
         return jax.tree.map(
             lambda *slow: averaged.moved(*slow, decay),
             memory,
-            *seen,
+            *seen[:2],
             is_leaf=lambda leaf: isinstance(leaf, averaged.Slow),
         )
 
