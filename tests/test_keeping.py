@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 from flax import nnx
 
+import jaxnorm as jn
 from examples.keeping import averaged, networks, reference, variants
 from examples.keeping.averaged import Averaged
 from examples.keeping.networks import Kind, along, convolution, drawn, plain, product
+from examples.keeping.proxy import gaussian
 from examples.keeping.reference import EPSILON, Settings, folded, forward, over_examples
 from examples.keeping.stages import STAGES, VARIANTS
 from examples.keeping.variants import (
+    RELATIVE,
     Variant,
     batch_normalized,
     cross_entropy,
@@ -254,6 +257,59 @@ def test_averages_that_look_ahead_are_those_of_the_next_parameters() -> None:
         update = jax.jit(partial(step, training))
         (params, memory, _), _ = update(0, jnp.float64(0.1), training.start(0, x), x, y)
         assert_close(memory, batch_normalized(TINY["residual"], params, x)[1], 1e-9)
+
+
+@pytest.mark.parametrize("activation", [jax.nn.relu6, jax.nn.swish])
+def test_proxies_are_the_moments_of_gaussian_activations(activation: Any) -> None:
+    shifts = np.array([-1.5, 0.0, 0.7], np.float32)
+    made = gaussian(activation, jnp.asarray(shifts))
+    wanted = [jn.gaussian_moments(lambda z, b=b: activation(z + b)) for b in shifts]
+    np.testing.assert_allclose(np.transpose(made), wanted, rtol=3e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_programs")
+def test_the_call_with_proxies_starts_with_unit_variance_and_trains() -> None:
+    x, y = rows()
+    network = SHORT["mobilenet"]
+    training = make_training(network, Variant("call", clipped=True, proxy="all"), x)
+    carry = training.start(0, x)
+    assert all(bool((leaf["shift"] == 0).all()) for leaf in shifted_leaves(training, carry))
+    opt_state = training.renewed(carry[2], *carry[:2], x)
+    update = jax.jit(partial(step, training))
+    carry, (first, _) = update(0, jnp.float32(0.1), (*carry[:2], opt_state), x, y)
+    carry, (second, _) = update(1, jnp.float32(0.1), carry, x, y)
+    assert second < first
+    assert any(bool((leaf["shift"] != 0).any()) for leaf in shifted_leaves(training, carry))
+
+
+def shifted_leaves(training: Any, carry: Any) -> list[Any]:
+    leaves = training.plain_params(*carry[:2]).values()
+    return [leaf for leaf in leaves if "shift" in leaf]
+
+
+@pytest.mark.usefixtures("small_programs")
+@pytest.mark.parametrize("part", ["quiet", "zero sums", "relative"])
+def test_older_parts_do_what_their_names_say(part: str) -> None:
+    x, y = rows()
+    training = make_training(TINY["residual"], Variant("full", Settings("full"), parts=(part,)), x)
+    start = training.start(0, x)
+    if part == "quiet":
+        for name, leaf in start[0].items():
+            wanted = 2**-0.5 if name.endswith("second") else 1
+            np.testing.assert_allclose(leaf.get("scale", wanted), wanted, rtol=1e-6)
+        return
+    (params, memory, _), _ = jax.jit(partial(step, training))(0, jnp.float32(0.1), start, x, y)
+    kernel = params["block 0/first"]["kernel"]
+    if part == "zero sums":
+        plain_kernel = training.plain_params(params, memory)["block 0/first"]["kernel"]
+        np.testing.assert_allclose(plain_kernel.sum((0, 1, 2)), 0, atol=1e-5)
+        return
+    moved = jnp.linalg.norm(
+        (kernel - start[0]["block 0/first"]["kernel"]).reshape(-1, WIDTH), axis=0
+    )
+    length = jnp.linalg.norm(start[0]["block 0/first"]["kernel"].reshape(-1, WIDTH), axis=0)
+    np.testing.assert_allclose(moved / length, 0.1 * RELATIVE, rtol=1e-4)
 
 
 def dense(layer: Any, x: jax.Array) -> jax.Array:

@@ -39,6 +39,9 @@ Layer = Callable[[str, jax.Array, Kind], jax.Array]
 Network = Callable[[Layer, jax.Array], jax.Array]
 Params = dict[str, dict[str, jax.Array]]
 
+#: ``act(name, activation, y)`` returns the activations of the layer of that name.
+Act = Callable[[str, Callable[[jax.Array], jax.Array], jax.Array], jax.Array]
+
 
 def product(x: jax.Array, kernel: jax.Array, kind: Kind) -> jax.Array:
     """Returns the layer's product, by products of matrices, which are fast inside of loops."""
@@ -106,6 +109,12 @@ def drawn(network: Network, key: jax.Array, x: jax.Array) -> Params:
     return params
 
 
+def _plainly(name: str, activation: Any, y: jax.Array) -> jax.Array:
+    """Returns the activations."""
+    del name
+    return activation(y)  # type: ignore[no-any-return]
+
+
 def chain(layer: Layer, x: jax.Array, classes: int = 10, width: int = 8) -> jax.Array:
     """Three convolutions and a classifier."""
     for name, stride in (("first", 1), ("second", 2), ("third", 1)):
@@ -123,35 +132,46 @@ def residual(layer: Layer, x: jax.Array, classes: int = 10, width: int = 8) -> j
 
 
 def mobilenet(
-    layer: Layer, x: jax.Array, classes: int = 10, width: int = 16, blocks: int = 6
+    layer: Layer,
+    x: jax.Array,
+    classes: int = 10,
+    width: int = 16,
+    blocks: int = 6,
+    act: Act = _plainly,
 ) -> jax.Array:
     """MobileNetV2: six inverted residuals with depthwise convolutions."""
-    return _inverted(layer, x, (classes, width, blocks), jax.nn.relu6, gated=False)
+    return _inverted(layer, x, (classes, width, blocks), jax.nn.relu6, False, act)
 
 
 def mbconv(
-    layer: Layer, x: jax.Array, classes: int = 10, width: int = 16, blocks: int = 6
+    layer: Layer,
+    x: jax.Array,
+    classes: int = 10,
+    width: int = 16,
+    blocks: int = 6,
+    act: Act = _plainly,
 ) -> jax.Array:
     """Gated mobile blocks: swish, and squeeze-and-excitation."""
-    return _inverted(layer, x, (classes, width, blocks), jax.nn.swish, gated=True)
+    return _inverted(layer, x, (classes, width, blocks), jax.nn.swish, True, act)
 
 
 def _inverted(
-    layer: Layer, x: jax.Array, sizes: tuple[int, int, int], activate: Any, gated: bool
+    layer: Layer, x: jax.Array, sizes: tuple[int, int, int], activation: Any, gated: bool, act: Act
 ) -> jax.Array:
     classes, width, blocks = sizes
-    x = activate(layer("stem", x, Kind(width, 3)))
+    active = lambda name, x, kind: act(name, activation, layer(name, x, kind))  # noqa: E731
+    x = active("stem", x, Kind(width, 3))
     for index in range(blocks):
         name, inputs, units = f"blocks/{index}", x.shape[-1], width * (index // 2 + 1)
         stride = 2 if index in (2, 4) else 1
         window = 5 if gated and index in (2, 3) else 3
-        y = activate(layer(f"{name}/expand", x, Kind(4 * inputs)))
-        y = activate(layer(f"{name}/depthwise", y, Kind(0, window, stride, depthwise=True)))
+        y = active(f"{name}/expand", x, Kind(4 * inputs))
+        y = active(f"{name}/depthwise", y, Kind(0, window, stride, depthwise=True))
         if gated:
             y = y * _gate(layer, f"{name}/gate", y, max(1, inputs // 4))
         y = layer(f"{name}/project", y, Kind(units))
         x = x + y if x.shape == y.shape else y
-    x = activate(layer("last", x, Kind(8 * width)))
+    x = active("last", x, Kind(8 * width))
     return layer("classifier", x.mean((1, 2)), Kind(classes, normalized=False))
 
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from examples.keeping.networks import NETWORKS, plain
+from examples.keeping.networks import NETWORKS
 from examples.keeping.stages import STAGES, VARIANTS, Run
 from examples.keeping.variants import Training, estimated_anew, make_training, step
 from examples.networks.tasks import load_task
@@ -127,10 +127,10 @@ class Program:
     def _renewed(self, split: Split, carry: Any, rows: jax.Array) -> Any:
         params, memory, opt_state = carry
         x = standardized(split.train.x[rows], split)
-        return params, memory, self.training.renewed(opt_state, params, x)
+        return params, memory, self.training.renewed(opt_state, params, memory, x)
 
     def _score(self, split: Split, params: Any, rows: Any) -> jax.Array:
-        logits_of = lambda x: plain(self.network, params, standardized(x, split))  # noqa: E731
+        logits_of = lambda x: self.training.logits(params, standardized(x, split))  # noqa: E731
         return 100 * score(logits_of, rows, CLASSES)
 
     def _anew(self, split: Split, params: Any) -> Any:

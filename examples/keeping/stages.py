@@ -38,6 +38,11 @@ VARIANTS = {
         Variant("full clipped", FULL, clipped=True),
         Variant("own clipped", OWN, clipped=True),
         Variant("batch normalization clipped", clipped=True),
+        Variant("full quiet", FULL, parts=("quiet",)),
+        Variant("full zero sums", FULL, parts=("zero sums",)),
+        Variant("full relative", FULL, parts=("relative",)),
+        Variant("call proxy depthwise", clipped=True, proxy="depthwise"),
+        Variant("call proxy all", clipped=True, proxy="all"),
         Variant("own slow", Averaged("slow", "plain"), decay=0.997),
         Variant("own slow clipped", Averaged("slow", "plain"), decay=0.997, clipped=True),
         Variant("own, averaged below", Averaged("batch", "averaged"), decay=0.997),
@@ -103,6 +108,8 @@ SLOW = (
     "own slow, averaged below",
     "zero sums (MABN)",
 )
+OLDER = ("full quiet", "full zero sums", "full relative")
+PROXIES = ("call proxy depthwise", "call proxy all")
 SEEDS = (0, 1, 2)
 
 STAGES = {
@@ -129,6 +136,8 @@ STAGES = {
     "10 clipping": list(runs(GATE[:1], CLIPPED, (0.1, 0.3))),
     "10 bearing": list(runs(GATE[1:], BEARING, (0.3, 0.1))),
     "10 ahead": list(runs(GATE, ("full ahead", "full ahead clipped"), (0.3, 0.1))),
+    "10 older parts": list(runs(GATE, OLDER, (0.1, 0.3), updates=1000)),
+    "10 proxy": list(runs(GATE[:2], PROXIES, (0.05, 0.1), updates=1000)),
     "11 gate": list(runs(GATE, FIRST, RATES, updates=1000, seeds=SEEDS)),
     "12 gate without warm-up": list(
         runs(GATE, FIRST, RATES, (False,), updates=1000, seeds=SEEDS),

@@ -5,6 +5,7 @@ slow averages, and None for the call.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +25,7 @@ from examples.keeping.networks import (
     plain,
     product,
 )
+from examples.keeping.proxy import layers_of, proxied
 from examples.keeping.reference import EPSILON, Moments, Settings, folded, moved, over_examples
 from examples.networks.kernels import is_kernel
 
@@ -41,6 +43,8 @@ class Variant(NamedTuple):
         length: factor on the kernels V at the start.
         clipped: whether the gradient of each layer is clipped to norm 1.
         ahead: whether a second forward pass moves the averages as each step moves the moments.
+        parts: of the call, on top: "quiet" branches, "zero sums", "relative" steps.
+        proxy: of the call: the layers with proxy normalization, "all" or those before "depthwise".
     """
 
     name: str
@@ -51,6 +55,8 @@ class Variant(NamedTuple):
     length: float = 1.0
     clipped: bool = False
     ahead: bool = False
+    parts: tuple[str, ...] = ()
+    proxy: str = ""
 
     @property
     def is_call(self) -> bool:
@@ -72,8 +78,9 @@ class Training(NamedTuple):
         loss: ``loss(params, memory, x, y) -> (loss, measured)``.
         after: ``after(t, memory, (measured, gradient by memory, x), old, new) -> memory``, where
             old and new are parameters.
-        renewed: ``renewed(opt_state, params, x) -> opt_state``, before every tenth update.
+        renewed: ``renewed(opt_state, params, memory, x) -> opt_state``, before every tenth update.
         plain_params: ``plain_params(params, memory)``, kernels and biases of the plain network.
+        logits: ``logits(plain params, x)``.
     """
 
     start: Callable[..., Any]
@@ -82,6 +89,7 @@ class Training(NamedTuple):
     after: Callable[..., Any]
     renewed: Callable[..., Any]
     plain_params: Callable[..., Params]
+    logits: Callable[..., jax.Array]
 
 
 def batch_normalized(
@@ -140,14 +148,19 @@ def cross_entropy(logits: jax.Array, y: jax.Array) -> jax.Array:
     return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 
 
-def sgd(clipped: bool) -> optax.GradientTransformation:
+#: Length of a kernel's update over that of the kernel at a rate of 1, with relative steps.
+RELATIVE = 0.05
+
+
+def sgd(clipped: bool, relative: bool = False) -> optax.GradientTransformation:
     """Returns SGD of rate 1 with momentum 0.9 and a decay of 1e-3 on kernels.
 
     Its updates are in proportion to the rate, which the step multiplies.
     """
+    fixed = jn.fixed_step(RELATIVE) if relative else optax.identity()
     clipping = jn.clip_by_layer_norm(1.0) if clipped else optax.identity()
     decayed = optax.add_decayed_weights(1e-3, mask=is_kernel)
-    return optax.chain(clipping, decayed, optax.sgd(1.0, momentum=0.9))
+    return optax.chain(clipping, decayed, optax.sgd(1.0, momentum=0.9), fixed)
 
 
 def relative_step(updates: Any, params: Any) -> jax.Array:
@@ -172,17 +185,20 @@ def step(training: Training, t: Any, rate: Any, carry: Any, x: jax.Array, y: jax
 def make_training(network: Network, variant: Variant, x: jax.Array) -> Training:
     """Returns the functions of a variant; ``x`` are the rows to which the call fits the start."""
     if variant.is_call:
-        return _call(network, sgd(variant.clipped), x)
+        return _call(network, variant, x)
     if isinstance(variant.settings, Averaged):
         return _averaged(network, variant, variant.settings)
-    tx = sgd(variant.clipped)
+    tx = sgd(variant.clipped, "relative" in variant.parts)
+    shaped = zero_sums if "zero sums" in variant.parts else lambda params: params
 
     def start(seed: Any, x: jax.Array) -> Any:
-        params = drawn(network, jax.random.key(seed), x[:1])
+        params = shaped(drawn(network, jax.random.key(seed), x[:1]))
         params = jax.tree.map(lambda p: variant.length * p if p.ndim > 1 else p, params)
+        params = quiet(network, params, x) if "quiet" in variant.parts else params
         return params, batch_normalized(network, params, x)[1], tx.init(params)
 
     def loss(params: Any, memory: Any, x: jax.Array, y: jax.Array) -> Any:
+        params = shaped(params)
         if variant.settings is None:
             logits, measured = batch_normalized(network, params, x)
         else:
@@ -192,13 +208,48 @@ def make_training(network: Network, variant: Variant, x: jax.Array) -> Training:
     def after(t: Any, memory: Any, seen: Any, old: Params, new: Params) -> Any:
         decay = decay_at(variant, t)
         measured, _, x = seen
+        old, new = shaped(old), shaped(new)
         averages = {
             name: moved(memory[name], found, old[name], new[name], decay)
             for name, found in measured.items()
         }
         return looked_ahead(network, averages, measured, new, x) if variant.ahead else averages
 
-    return Training(start, tx, loss, after, lambda opt_state, params, x: opt_state, folded)
+    plain_params = lambda params, memory: folded(shaped(params), memory)  # noqa: E731
+    return Training(start, tx, loss, after, _as_it_is, plain_params, partial(plain, network))
+
+
+def _as_it_is(opt_state: Any, params: Any, memory: Any, x: jax.Array) -> Any:
+    """Returns the state of the optimizer, of which nothing is renewed."""
+    del params, memory, x
+    return opt_state
+
+
+def zero_sums(params: Params) -> Params:
+    """Returns parameters whose kernels of several inputs have zero sums, without classifiers."""
+    return {
+        name: leaf | {"kernel": averaged.centered(leaf["kernel"])}
+        if "scale" in leaf and leaf["kernel"].shape[2] > 1
+        else leaf
+        for name, leaf in params.items()
+    }
+
+
+def without_scales(params: Params) -> Params:
+    """Returns kernels and biases alone."""
+    return {
+        name: {part: leaf[part] for part in ("kernel", "bias")} for name, leaf in params.items()
+    }
+
+
+def quiet(network: Network, params: Params, x: jax.Array) -> Params:
+    """Returns parameters whose branches are scaled by one over the root of their number."""
+    readable = lambda params, x: plain(network, params, x, convolution)  # noqa: E731
+    factors = jn.residual_factors(readable, without_scales(params), x)
+    return {
+        name: leaf | {"scale": leaf["scale"] * factors[name]["kernel"]} if "scale" in leaf else leaf
+        for name, leaf in params.items()
+    }
 
 
 def _averaged(network: Network, variant: Variant, s: Averaged) -> Training:
@@ -243,30 +294,52 @@ def decay_at(variant: Variant, t: Any) -> Any:
     return decay if variant.every == 1 else jnp.where(t % variant.every == 0, decay, 1.0)
 
 
-def _call(network: Network, base: optax.GradientTransformation, x: jax.Array) -> Training:
+def _call(network: Network, variant: Variant, x: jax.Array) -> Training:
     """The library's one call, with input means that are renewed every ten updates."""
+    base = sgd(variant.clipped)
 
-    def readable(params: Params, x: jax.Array) -> jax.Array:
-        return plain(network, params, x, convolution)
+    def logits(params: Params, x: jax.Array, product: Any = product) -> jax.Array:
+        shifts = {name: leaf["shift"] for name, leaf in params.items() if "shift" in leaf}
+        return plain(proxied(network, shifts) if shifts else network, params, x, product)
+
+    def with_shifts(params: Params, first: Any) -> Params:
+        """Adds what the biases have moved since the start."""
+        shift = {name: {"shift": params[name]["bias"] - bias} for name, bias in first.items()}
+        return {name: leaf | shift.get(name, {}) for name, leaf in params.items()}
+
+    def readable_at(shifts: Any) -> Any:
+        """The network as the library reads it, with the shifts as constants."""
+
+        def readable(params: Params, x: jax.Array) -> jax.Array:
+            both = {name: leaf | shifts.get(name, {}) for name, leaf in params.items()}
+            return logits(both, x, convolution)
+
+        return readable
 
     def called(seed: Any, x: jax.Array) -> Any:
-        params = drawn(network, jax.random.key(seed), x[:1])
-        without = {
-            name: {part: leaf[part] for part in ("kernel", "bias")} for name, leaf in params.items()
-        }
-        return jn.normalizer_free(readable, without, base, x)
+        params = without_scales(drawn(network, jax.random.key(seed), x[:1]))
+        names = layers_of(params, variant.proxy) if variant.proxy else ()
+        shifts = {name: {"shift": jnp.zeros(1)} for name in names}
+        return *jn.normalizer_free(readable_at(shifts), params, base, x), names
 
-    _, tx = called(0, x)
+    _, tx, _ = called(0, x)
 
     def start(seed: Any, x: jax.Array) -> Any:
-        raw, tx_of_seed = called(seed, x)
-        return raw, None, tx_of_seed.init(raw)
+        raw, tx_of_seed, names = called(seed, x)
+        first = {name: jn.effective(raw)[name]["bias"] for name in names}
+        return raw, first, tx_of_seed.init(raw)
 
-    def loss(raw: Any, memory: Any, x: jax.Array, y: jax.Array) -> Any:
-        return cross_entropy(plain(network, jn.effective(raw), x), y), memory
+    def loss(raw: Any, first: Any, x: jax.Array, y: jax.Array) -> Any:
+        first = jax.lax.stop_gradient(first)
+        return cross_entropy(logits(plain_params(raw, first), x), y), None
 
-    def renewed(opt_state: Any, raw: Any, x: jax.Array) -> Any:
-        return jn.refresh_input_means(opt_state, readable, jn.effective(raw), x)
+    def plain_params(raw: Any, first: Any) -> Params:
+        return with_shifts(jn.effective(raw), first)
+
+    def renewed(opt_state: Any, raw: Any, first: Any, x: jax.Array) -> Any:
+        now = plain_params(raw, first)
+        shifts = {name: {"shift": now[name]["shift"]} for name in first}
+        return jn.refresh_input_means(opt_state, readable_at(shifts), jn.effective(raw), x)
 
     after = lambda t, memory, seen, old, new: memory  # noqa: E731
-    return Training(start, tx, loss, after, renewed, lambda raw, memory: jn.effective(raw))
+    return Training(start, tx, loss, after, renewed, plain_params, logits)
