@@ -122,10 +122,12 @@ def chain(layer: Layer, x: jax.Array, classes: int = 10, width: int = 8) -> jax.
     return layer("classifier", x.mean((1, 2)), Kind(classes, normalized=False))
 
 
-def residual(layer: Layer, x: jax.Array, classes: int = 10, width: int = 8) -> jax.Array:
-    """Two residual blocks of two convolutions."""
+def residual(
+    layer: Layer, x: jax.Array, classes: int = 10, width: int = 8, blocks: int = 2
+) -> jax.Array:
+    """Residual blocks of two convolutions."""
     x = jax.nn.relu(layer("stem", x, Kind(width, 3)))
-    for block in ("block 0", "block 1"):
+    for block in map("block {}".format, range(blocks)):
         y = jax.nn.relu(layer(f"{block}/first", x, Kind(width, 3)))
         x = jax.nn.relu(x + layer(f"{block}/second", y, Kind(width, 3)))
     return layer("classifier", x.mean((1, 2)), Kind(classes, normalized=False))

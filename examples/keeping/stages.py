@@ -100,6 +100,7 @@ BEARING = (
     "full predicted clipped",
     "full young",
 )
+CANDIDATES = ("full predicted", "full predicted clipped")
 FEW_ROWS = ("batch normalization", "call", "own .997", "full .997")
 SLOW = (
     "own slow",
@@ -122,6 +123,9 @@ STAGES = {
         runs(("U-Net",), FEW_ROWS, (0.1, 0.03, 0.01), batch=2, updates=1000),
     ),
     "5 slow": list(runs(("U-Net",), SLOW, (0.03, 0.01), batch=2, updates=1000)),
+    "5 lower rate": list(
+        runs(("U-Net",), (*FEW_ROWS, *SLOW[:2], SLOW[-1]), (0.003,), batch=2, updates=1000)
+    ),
     "6 rates": list(runs(GATE[:1], FIRST, (0.05, 0.2), (True, False))),
     "7 1,000 updates": list(runs(GATE, FIRST, (0.1, 0.3), updates=1000)),
     "8 bottleneck": list(runs(GATE[2:], FIRST, (0.1, 0.3))),
@@ -130,14 +134,28 @@ STAGES = {
         *runs(GATE[:1], FEW_ROWS, (0.03, 0.01), batch=2, updates=3000),
     ],
     "9 slow": [
-        *runs(GATE[:1], SLOW, (0.03, 0.01), batch=2, updates=3000),
-        *runs(GATE[:1], SLOW, (0.03, 0.01), batch=4, updates=2000),
+        *runs(GATE[:1], SLOW, (0.01,), batch=2, updates=3000),
+        *runs(GATE[:1], SLOW, (0.01,), batch=4, updates=2000),
+    ],
+    "9 lower rate": [
+        *runs(GATE[:1], (*FEW_ROWS, SLOW[0], SLOW[-1]), (0.003,), batch=2, updates=3000),
+        *runs(GATE[:1], (*FEW_ROWS, SLOW[0], SLOW[-1]), (0.003,), batch=4, updates=2000),
     ],
     "10 clipping": list(runs(GATE[:1], CLIPPED, (0.1, 0.3))),
-    "10 bearing": list(runs(GATE[1:], BEARING, (0.3, 0.1))),
-    "10 ahead": list(runs(GATE, ("full ahead", "full ahead clipped"), (0.3, 0.1))),
-    "10 older parts": list(runs(GATE, OLDER, (0.1, 0.3), updates=1000)),
-    "10 proxy": list(runs(GATE[:2], PROXIES, (0.05, 0.1), updates=1000)),
+    "10 candidates": list(runs(GATE, CANDIDATES, (0.1, 0.3), updates=1000)),
+    "10 bearing": list(runs(GATE[:0:-1], BEARING, (0.3,))),
+    "10 ahead": list(runs(GATE, ("full ahead", "full ahead clipped"), (0.3,))),
+    "10 older parts": list(runs(GATE, OLDER, (0.1,), updates=1000)),
+    "10 proxy": list(runs(GATE[:2], PROXIES, (0.1,), updates=1000)),
+    "11 gate, best rates": list(
+        runs(
+            GATE,
+            ("batch normalization", "call", "full", *CANDIDATES[:1]),
+            (0.1, 0.3),
+            seeds=(1, 2),
+            updates=1000,
+        )
+    ),
     "11 gate": list(runs(GATE, FIRST, RATES, updates=1000, seeds=SEEDS)),
     "12 gate without warm-up": list(
         runs(GATE, FIRST, RATES, (False,), updates=1000, seeds=SEEDS),

@@ -75,7 +75,7 @@ class Training(NamedTuple):
     Attributes:
         start: ``start(seed, x) -> (params, memory, opt_state)``.
         tx: the optimizer, of rate 1.
-        loss: ``loss(params, memory, x, y) -> (loss, measured)``.
+        forward: ``forward(params, memory, x) -> (logits, measured)``.
         after: ``after(t, memory, (measured, gradient by memory, x), old, new) -> memory``, where
             old and new are parameters.
         renewed: ``renewed(opt_state, params, memory, x) -> opt_state``, before every tenth update.
@@ -85,7 +85,7 @@ class Training(NamedTuple):
 
     start: Callable[..., Any]
     tx: optax.GradientTransformation
-    loss: Callable[..., Any]
+    forward: Callable[..., Any]
     after: Callable[..., Any]
     renewed: Callable[..., Any]
     plain_params: Callable[..., Params]
@@ -172,9 +172,21 @@ def relative_step(updates: Any, params: Any) -> jax.Array:
 
 def step(training: Training, t: Any, rate: Any, carry: Any, x: jax.Array, y: jax.Array) -> Any:
     """Returns the next ``(params, memory, opt_state)``, and the loss and the relative step."""
+    return step_of(training, t, rate, carry, x, lambda logits: cross_entropy(logits, y))
+
+
+def step_of(
+    training: Training, t: Any, rate: Any, carry: Any, x: jax.Array, loss: Callable[..., jax.Array]
+) -> Any:
+    """Returns what `step` does, for any loss of the logits."""
     params, memory, opt_state = carry
-    value_and_gradient = jax.value_and_grad(training.loss, argnums=(0, 1), has_aux=True)
-    (value, measured), (gradient, pulled) = value_and_gradient(params, memory, x, y)
+
+    def with_measured(params: Any, memory: Any) -> Any:
+        logits, measured = training.forward(params, memory, x)
+        return loss(logits), measured
+
+    value_and_gradient = jax.value_and_grad(with_measured, argnums=(0, 1), has_aux=True)
+    (value, measured), (gradient, pulled) = value_and_gradient(params, memory)
     updates, opt_state = training.tx.update(gradient, opt_state, params)
     updates = jax.tree.map(lambda u: rate * u, updates)
     new = optax.apply_updates(params, updates)
@@ -182,13 +194,21 @@ def step(training: Training, t: Any, rate: Any, carry: Any, x: jax.Array, y: jax
     return (new, memory, opt_state), (value, relative_step(updates, params))
 
 
-def make_training(network: Network, variant: Variant, x: jax.Array) -> Training:
-    """Returns the functions of a variant; ``x`` are the rows to which the call fits the start."""
+def make_training(
+    network: Network,
+    variant: Variant,
+    x: jax.Array,
+    base: optax.GradientTransformation | None = None,
+) -> Training:
+    """Returns the functions of a variant; ``x`` are the rows to which the call fits the start.
+
+    ``base`` is the optimizer; None for `sgd`.
+    """
+    tx = sgd(variant.clipped, "relative" in variant.parts) if base is None else base
     if variant.is_call:
-        return _call(network, variant, x)
+        return _call(network, variant, x, tx)
     if isinstance(variant.settings, Averaged):
-        return _averaged(network, variant, variant.settings)
-    tx = sgd(variant.clipped, "relative" in variant.parts)
+        return _averaged(network, variant, variant.settings, tx)
     shaped = zero_sums if "zero sums" in variant.parts else lambda params: params
 
     def start(seed: Any, x: jax.Array) -> Any:
@@ -197,13 +217,10 @@ def make_training(network: Network, variant: Variant, x: jax.Array) -> Training:
         params = quiet(network, params, x) if "quiet" in variant.parts else params
         return params, batch_normalized(network, params, x)[1], tx.init(params)
 
-    def loss(params: Any, memory: Any, x: jax.Array, y: jax.Array) -> Any:
-        params = shaped(params)
+    def forward(params: Any, memory: Any, x: jax.Array) -> Any:
         if variant.settings is None:
-            logits, measured = batch_normalized(network, params, x)
-        else:
-            logits, measured = reference.forward(network, params, memory, x, variant.settings)
-        return cross_entropy(logits, y), measured
+            return batch_normalized(network, shaped(params), x)
+        return reference.forward(network, shaped(params), memory, x, variant.settings)
 
     def after(t: Any, memory: Any, seen: Any, old: Params, new: Params) -> Any:
         decay = decay_at(variant, t)
@@ -216,7 +233,7 @@ def make_training(network: Network, variant: Variant, x: jax.Array) -> Training:
         return looked_ahead(network, averages, measured, new, x) if variant.ahead else averages
 
     plain_params = lambda params, memory: folded(shaped(params), memory)  # noqa: E731
-    return Training(start, tx, loss, after, _as_it_is, plain_params, partial(plain, network))
+    return Training(start, tx, forward, after, _as_it_is, plain_params, partial(plain, network))
 
 
 def _as_it_is(opt_state: Any, params: Any, memory: Any, x: jax.Array) -> Any:
@@ -252,17 +269,17 @@ def quiet(network: Network, params: Params, x: jax.Array) -> Params:
     }
 
 
-def _averaged(network: Network, variant: Variant, s: Averaged) -> Training:
+def _averaged(
+    network: Network, variant: Variant, s: Averaged, tx: optax.GradientTransformation
+) -> Training:
     """Kernels kept by slow averages, whose backward statistics are slow too."""
-    tx = sgd(variant.clipped)
 
     def start(seed: Any, x: jax.Array) -> Any:
         params = drawn(network, jax.random.key(seed), x[:1])
         return params, averaged.started(network, params, x, s), tx.init(params)
 
-    def loss(params: Any, memory: Any, x: jax.Array, y: jax.Array) -> Any:
-        logits, measured = averaged.forward(network, params, memory, x, s)
-        return cross_entropy(logits, y), measured
+    def forward(params: Any, memory: Any, x: jax.Array) -> Any:
+        return averaged.forward(network, params, memory, x, s)
 
     def after(t: Any, memory: Any, seen: Any, old: Params, new: Params) -> Any:
         decay = decay_at(variant, t)
@@ -283,7 +300,7 @@ def _averaged(network: Network, variant: Variant, s: Averaged) -> Training:
             }
         return folded(params, memory)
 
-    return Training(start, tx, loss, after, lambda opt_state, params, x: opt_state, plain_params)
+    return Training(start, tx, forward, after, _as_it_is, plain_params, partial(plain, network))
 
 
 def decay_at(variant: Variant, t: Any) -> Any:
@@ -294,9 +311,10 @@ def decay_at(variant: Variant, t: Any) -> Any:
     return decay if variant.every == 1 else jnp.where(t % variant.every == 0, decay, 1.0)
 
 
-def _call(network: Network, variant: Variant, x: jax.Array) -> Training:
+def _call(
+    network: Network, variant: Variant, x: jax.Array, base: optax.GradientTransformation
+) -> Training:
     """The library's one call, with input means that are renewed every ten updates."""
-    base = sgd(variant.clipped)
 
     def logits(params: Params, x: jax.Array, product: Any = product) -> jax.Array:
         shifts = {name: leaf["shift"] for name, leaf in params.items() if "shift" in leaf}
@@ -329,9 +347,8 @@ def _call(network: Network, variant: Variant, x: jax.Array) -> Training:
         first = {name: jn.effective(raw)[name]["bias"] for name in names}
         return raw, first, tx_of_seed.init(raw)
 
-    def loss(raw: Any, first: Any, x: jax.Array, y: jax.Array) -> Any:
-        first = jax.lax.stop_gradient(first)
-        return cross_entropy(logits(plain_params(raw, first), x), y), None
+    def forward(raw: Any, first: Any, x: jax.Array) -> Any:
+        return logits(plain_params(raw, jax.lax.stop_gradient(first)), x), None
 
     def plain_params(raw: Any, first: Any) -> Params:
         return with_shifts(jn.effective(raw), first)
@@ -342,4 +359,4 @@ def _call(network: Network, variant: Variant, x: jax.Array) -> Training:
         return jn.refresh_input_means(opt_state, readable_at(shifts), jn.effective(raw), x)
 
     after = lambda t, memory, seen, old, new: memory  # noqa: E731
-    return Training(start, tx, loss, after, renewed, plain_params, logits)
+    return Training(start, tx, forward, after, renewed, plain_params, logits)
