@@ -2,9 +2,9 @@
 
     python -m examples.keeping.agent [--seeds 0 1 2]
 
-A ball falls through twelve rows of nine pixels; the agent moves a paddle along the last row, and gets
-1 for a catch and -1 for a miss. The network has four residual blocks; Adam, rate 1e-3, batches of
-32. It acts, and the target network evaluates, by the plain network of each variant: under batch
+A ball falls through twelve rows of nine pixels; the agent moves a paddle along the last row, and
+gets 1 for a catch and -1 for a miss. The network has four residual blocks; Adam, rate 1e-3, batches
+of 32. It acts, and the target network evaluates, by the plain network of each variant: under batch
 normalization that is by running statistics, as no observation may wait for others.
 """
 
