@@ -48,6 +48,10 @@ VARIANTS = {
         Variant("own, averaged below", Averaged("batch", "averaged"), decay=0.997),
         Variant("own slow, averaged below", Averaged("slow", "averaged"), decay=0.997),
         Variant("zero sums (MABN)", Averaged(zero_sums=True), decay=0.997),
+        Variant("zero sums .9", Averaged(zero_sums=True, decay=0.9), decay=0.9),
+        Variant(
+            "zero sums .9 clipped", Averaged(zero_sums=True, decay=0.9), decay=0.9, clipped=True
+        ),
     )
 }
 
@@ -109,6 +113,7 @@ SLOW = (
     "own slow, averaged below",
     "zero sums (MABN)",
 )
+ZERO_SUMS = ("zero sums .9", "zero sums .9 clipped")
 OLDER = ("full quiet", "full zero sums", "full relative")
 PROXIES = ("call proxy depthwise", "call proxy all")
 SEEDS = (0, 1, 2)
@@ -126,6 +131,12 @@ STAGES = {
     "5 lower rate": list(
         runs(("U-Net",), (*FEW_ROWS, *SLOW[:2], SLOW[-1]), (0.003,), batch=2, updates=1000)
     ),
+    "5 zero sums": list(
+        runs(("U-Net",), ZERO_SUMS, (0.03, 0.01, 0.003), batch=2, updates=1000),
+    ),
+    "5 seeds": list(
+        runs(("U-Net",), (*FEW_ROWS, *ZERO_SUMS), (0.01,), batch=2, updates=1000, seeds=(1, 2))
+    ),
     "6 rates": list(runs(GATE[:1], FIRST, (0.05, 0.2), (True, False))),
     "7 1,000 updates": list(runs(GATE, FIRST, (0.1, 0.3), updates=1000)),
     "8 bottleneck": list(runs(GATE[2:], FIRST, (0.1, 0.3))),
@@ -141,6 +152,11 @@ STAGES = {
         *runs(GATE[:1], (*FEW_ROWS, SLOW[0], SLOW[-1]), (0.003,), batch=2, updates=3000),
         *runs(GATE[:1], (*FEW_ROWS, SLOW[0], SLOW[-1]), (0.003,), batch=4, updates=2000),
     ],
+    "9 zero sums": [
+        *runs(GATE[:1], ZERO_SUMS, (0.03, 0.01), batch=2, updates=3000),
+        *runs(GATE[:1], ZERO_SUMS, (0.03, 0.01), batch=4, updates=2000),
+    ],
+    "10 zero sums": list(runs(GATE, ZERO_SUMS[:1], (0.1, 0.3), updates=1000)),
     "10 clipping": list(runs(GATE[:1], CLIPPED, (0.1, 0.3))),
     "10 candidates": list(runs(GATE, CANDIDATES, (0.1, 0.3), updates=1000)),
     "10 bearing": list(runs(GATE[:0:-1], BEARING, (0.3,))),
