@@ -1,5 +1,6 @@
 """Constants of a program, and multiples of parameters."""
 
+import math
 from typing import Any
 
 import jax
@@ -52,7 +53,12 @@ def factors_of(equation: Any, values: list[Value]) -> frozenset[Path]:
 
 
 def stored_of(equation: Any, values: list[Value]) -> int:
-    """Returns 2 for roots of stored arrays and what is computed from them, 1 for other such."""
+    """Returns 2 for roots of stored arrays and what is computed from them, 1 for other such.
+
+    One number that is computed from an array, such as the deviation of an activation, is none.
+    """
+    if all(math.prod(result.aval.shape) == 1 for result in equation.outvars):
+        return 0
     stored = max((value.stored for value in values), default=0)
     is_root = equation.primitive.name in ROOTS and values[0].is_constant
     return 2 if stored and is_root else stored

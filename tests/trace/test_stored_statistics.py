@@ -88,6 +88,7 @@ OTHERS: dict[str, Any] = {
         lambda p, x: x * jax.lax.rsqrt(jnp.square(x).mean(1, keepdims=True) + 1e-5) * p["scale"]
     ),
     "one number": network(lambda p, x: x / jnp.sqrt(jnp.float32(N))),
+    "one number of an array": network(lambda p, x: x / jnp.sqrt(jnp.square(MEAN).mean() + 1e-5)),
     "a weight norm": network(lambda p, x: x * jax.lax.rsqrt((p["scale"] ** 2) + 1.0)),
     "roots that the program counts": network(
         lambda p, x: x * jnp.sqrt(2.0 * jnp.arange(N, dtype=jnp.float32)[None] + 1.0)
