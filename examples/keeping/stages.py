@@ -133,6 +133,13 @@ STAGES = {
     "5 zero sums": list(
         runs(("U-Net",), ZERO_SUMS, (0.03, 0.01, 0.003), batch=2, updates=1000),
     ),
+    "5 fast averages": list(
+        runs(("U-Net",), ("own", "full"), (0.03, 0.01), batch=2, updates=1000),
+    ),
+    "9 fast averages": [
+        *runs(GATE[:1], ("own", "full"), (0.03, 0.01), batch=2, updates=3000),
+        *runs(GATE[:1], ("own", "full"), (0.03, 0.01), batch=4, updates=2000),
+    ],
     "5 seeds": list(
         runs(("U-Net",), (*FEW_ROWS, *ZERO_SUMS), (0.01,), batch=2, updates=1000, seeds=(1, 2))
     ),
