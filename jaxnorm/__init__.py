@@ -50,6 +50,7 @@ _NAMES = {
     ),
     "_stiefel": "project_kernels_to_stiefel project_to_stiefel stiefel_projection",
     "_trace.queries": "first_layer traced_layout",
+    "_trace.reading": "read Reading",
     "_variance_init": "variance_preserving_init",
     "_zero_sums": "center_kernels zero_sum_projection",
 }
@@ -140,6 +141,8 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._stiefel import stiefel_projection as stiefel_projection
     from jaxnorm._trace.queries import first_layer as first_layer
     from jaxnorm._trace.queries import traced_layout as traced_layout
+    from jaxnorm._trace.reading import Reading as Reading
+    from jaxnorm._trace.reading import read as read
     from jaxnorm._variance_init import variance_preserving_init as variance_preserving_init
     from jaxnorm._zero_sums import center_kernels as center_kernels
     from jaxnorm._zero_sums import zero_sum_projection as zero_sum_projection

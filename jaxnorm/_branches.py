@@ -14,14 +14,14 @@ from jaxnorm._layout import Layout, kernels_by_path
 from jaxnorm._node import Reparametrization, is_node
 from jaxnorm._numerics import multiplied
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
-from jaxnorm._trace.interpret import Apply, trace
-from jaxnorm._trace.queries import plain_shapes
+from jaxnorm._trace.interpret import Apply
+from jaxnorm._trace.reading import Reading
 from jaxnorm._trace.streams import Branch, residual_streams
 
 
 def residual_factors(
-    apply: Apply,
-    params: PyTree,
+    apply: Apply | Reading,
+    params: PyTree = None,
     *inputs: Any,
     layout: Layout | None = None,
     free: Sequence[str] = (),
@@ -80,10 +80,15 @@ def residual_factors(
     Source: the initialization of residual branches by their number is that of Radford et al. 2019,
     section 2.3; Ikami et al. 2021 start ResNet-110 so.
     """
-    plain = plain_shapes(params)
+    return factors_of(Reading.of(apply, params, inputs, free), layout)
+
+
+def factors_of(net: Reading, layout: Layout | None = None) -> PyTree:
+    """Returns the `residual_factors` of a reading."""
+    plain = net.plain
     kernels = None if layout is None else kernels_by_path(layout, plain)
-    streams = residual_streams(trace(apply, plain, inputs, kernels, free, nodes=True))
-    known = {path: x for path, x in named_entries(params) if not is_node(x)}
+    streams = residual_streams(net.program(kernels, nodes=True))
+    known = {path: x for path, x in named_entries(net.params) if not is_node(x)}
     factors = _factors(streams, dict(named_entries(plain)) | known)
     return map_entries(lambda path, x: x if is_absent(x) else factors.get(path, 1.0), plain)
 

@@ -19,15 +19,14 @@ from jaxnorm._input_means import (
     check_finite_statistics,
     check_same_tree,
     measured,
-    pairs_in,
-    plain_program,
-    program_of_pairs,
+    pairs_of,
 )
 from jaxnorm._layout import Layout
 from jaxnorm._momenta import map_momenta
 from jaxnorm._numerics import wide_dtype
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
-from jaxnorm._trace.interpret import Apply, compiled, trace
+from jaxnorm._trace.interpret import Apply, compiled
+from jaxnorm._trace.reading import Reading
 from jaxnorm._trace.samples import count_rows
 
 Values = Float[Array, "..."]
@@ -51,8 +50,8 @@ class CenteredInputsState(NamedTuple):
 
 def centered_inputs(
     optimizer: optax.GradientTransformation,
-    apply: Apply,
-    params: PyTree,
+    apply: Apply | Reading,
+    params: PyTree = None,
     *inputs: Any,
     layout: Layout | None = None,
     free: Sequence[str] = (),
@@ -118,7 +117,14 @@ def centered_inputs(
     Kronecker factors (Martens and Grosse 2015) it is the part of the homogeneous coordinate.
     """
     check_optimizer(optimizer)
-    pairs = pairs_in(plain_program(apply, params, inputs, layout, free), params)
+    return centered_inputs_at(optimizer, Reading.of(apply, params, inputs, free), layout)
+
+
+def centered_inputs_at(
+    optimizer: optax.GradientTransformation, net: Reading, layout: Layout | None
+) -> optax.GradientTransformationExtraArgs:
+    """Does the work of `centered_inputs` for a reading, at its parameters."""
+    pairs = pairs_of(net, layout)
     if not pairs:
         raise ValueError(
             "no kernel has a bias of its own that the model adds to its product directly, so there "
@@ -127,9 +133,9 @@ def centered_inputs(
         )
 
     def means_of(params: PyTree, *inputs: Any) -> ByPath:
-        return measured(trace(apply, params, inputs, pairs, free), pairs)
+        return measured(net.at(params, inputs).running(pairs), pairs)
 
-    first = compiled(means_of, params, inputs)
+    first = compiled(means_of, net.params, net.inputs)
     check_finite_statistics(first, "centered_inputs")
     inner = optax.with_extra_args_support(optimizer)
 
@@ -162,8 +168,8 @@ def centered_inputs(
 
 def refresh_input_means(
     opt_state: PyTree,
-    apply: Apply,
-    params: PyTree,
+    apply: Apply | Reading,
+    params: PyTree = None,
     *inputs: Any,
     decay: float | Float[Array, ""] | None = None,
     free: Sequence[str] = (),
@@ -229,9 +235,9 @@ def refresh_input_means(
             "the state of centered_inputs(optimizer, apply, params, *inputs), or of the optimizer "
             "that normalizer_free returns."
         )
-    program = plain_program(apply, params, inputs, None, free)
-    pairs = _kept(pairs_in(program, params), states)
-    program = program_of_pairs(program, apply, params, inputs, pairs, free)
+    net = Reading.of(apply, params, inputs, free)
+    pairs = _kept(pairs_of(net, None), states)
+    program = net.running(pairs)
     values = measured(program, pairs, axis_name)
 
     def refreshed(x: Any) -> Any:

@@ -21,13 +21,14 @@ from jaxnorm._reparametrize import effective
 from jaxnorm._trace.interpret import Apply
 from jaxnorm._trace.layers import KernelCall, run_layers
 from jaxnorm._trace.phases import OutputPhase
+from jaxnorm._trace.reading import Reading
 
 Values = Float[Array, "..."]
 
 
 def data_dependent_init(
-    apply: Apply,
-    params: PyTree,
+    apply: Apply | Reading,
+    params: PyTree = None,
     *inputs: Any,
     layout: Layout = flax_layout,
     free: Sequence[str] = (),
@@ -88,12 +89,18 @@ def data_dependent_init(
 
     Source: Salimans and Kingma 2016, section 3.
     """
+    return fitted_units(Reading.of(apply, params, inputs, free), layout, stddev)
+
+
+def fitted_units(net: Reading, layout: Layout, stddev: Setting = 1.0) -> PyTree:
+    """Does the work of `data_dependent_init` for a reading, at its parameters."""
+    params = net.params
     units = _Units(_by_path(stddev, effective(params)), _with_channels(params))
 
     def fit(params: PyTree) -> tuple[Factors, Biases]:
         units.plain = dict(named_entries(effective(params)))
-        options: Any = {"only_products": True, "free": free}
-        _, collected = run_layers(apply, params, inputs, layout, units.visit, **options)
+        at_these = net.at(params, net.inputs)
+        _, collected = run_layers(at_these, layout, units.visit, only_products=True)
         results = {path: result for path, (result, _) in collected.items()}
         biases = {
             units.bias_of[path]: new for path, (new, *_) in results.items() if new is not None

@@ -15,8 +15,7 @@ from jaxnorm._input_means import (
     averaged,
     check_finite_statistics,
     check_same_tree,
-    pairs_in,
-    plain_program,
+    pairs_of,
     positions,
     product_gradients,
 )
@@ -26,7 +25,8 @@ from jaxnorm._numerics import nonzero, promote, wide_dtype
 from jaxnorm._paths import Path, is_absent, map_entries, named_entries
 from jaxnorm._phases import unit_sum
 from jaxnorm._sphere import squared_norm
-from jaxnorm._trace.interpret import Apply, Program, compiled, trace
+from jaxnorm._trace.interpret import Apply, Program, compiled
+from jaxnorm._trace.reading import Reading
 from jaxnorm._trace.replay import Layer
 
 Values = Float[Array, "..."]
@@ -87,16 +87,23 @@ def decoupled_scales(
     Source: the gradient of batch normalization (Ioffe and Szegedy 2015, section 3) by a layer's
     weights, with fixed statistics; scale and direction are those of Salimans and Kingma 2016.
     """
-    pairs = pairs_in(plain_program(apply, params, inputs, layout, free), params)
+    return decoupled_scales_at(optimizer, Reading(apply, params, inputs, free), layout)
+
+
+def decoupled_scales_at(
+    optimizer: optax.GradientTransformation, net: Reading, layout: Layout | None
+) -> optax.GradientTransformationExtraArgs:
+    """Does the work of `decoupled_scales` for a reading, at its parameters."""
+    pairs = pairs_of(net, layout)
 
     def slopes(params: PyTree, *inputs: Any) -> ByPath:
-        return measured_slopes(trace(apply, params, inputs, pairs, free), pairs)
+        return measured_slopes(net.at(params, inputs).running(pairs), pairs)
 
-    first = compiled(slopes, params, inputs)
+    first = compiled(slopes, net.params, net.inputs)
     check_finite_statistics(first, "decoupled_scales")
     sizes = {
         path: nonzero(jnp.sqrt(squared_norm(promote(w), pairs[path].fan_in)))
-        for path, w in named_entries(params)
+        for path, w in named_entries(net.params)
         if path in pairs
     }
     inner = optax.with_extra_args_support(optimizer)

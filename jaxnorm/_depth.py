@@ -7,8 +7,9 @@ from jaxtyping import PyTree
 
 from jaxnorm._paths import Path, named_entries
 from jaxnorm._trace.graph import Graph, Sum
-from jaxnorm._trace.interpret import Apply, trace
+from jaxnorm._trace.interpret import Apply
 from jaxnorm._trace.primitives import LINEAR, PARTS, PRODUCTS, STACKS, SUMS
+from jaxnorm._trace.reading import Reading
 from jaxnorm._trace.streams import stream_branches
 from jaxnorm._trace.values import Node
 
@@ -25,7 +26,7 @@ SCALINGS = ("mul", "div", "dot_general", "conv_general_dilated")
 
 
 def traced_depth(
-    apply: Apply, params: PyTree, *inputs: Any, factors: PyTree | None = None
+    apply: Apply | Reading, params: PyTree = None, *inputs: Any, factors: PyTree | None = None
 ) -> Network:
     """Depth of a model's program, for `shaped`: activations on its paths, and sums of branches.
 
@@ -61,7 +62,7 @@ def traced_depth(
 
     Source: Martens et al. 2021 (arXiv 2110.01765), section 8, and Zhang et al. 2022, appendix B.
     """
-    program = trace(apply, params, inputs, nodes=True)
+    program = Reading.of(apply, params, inputs).program(nodes=True)
     graph = Graph(program.facts.nodes or [])
     _check_products(graph.nodes)
     depth = _Depth(graph.nodes, _squared_factors(graph, factors), program.result_nodes())

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxnorm._branches import residual_factors
+from jaxnorm._branches import factors_of
 from jaxnorm._describe import aligned
 from jaxnorm._finding import Finding, Kind
 from jaxnorm._layout import Layout
@@ -18,7 +18,8 @@ from jaxnorm._propagation import Loss, Scalar, measured
 from jaxnorm._rate_findings import Layers, Row, by_layer, rate_findings, size
 from jaxnorm._reparametrize import effective
 from jaxnorm._trace.graph import has_scale
-from jaxnorm._trace.interpret import Apply, trace
+from jaxnorm._trace.interpret import Apply
+from jaxnorm._trace.reading import Reading
 
 #: The result of `propagation`.
 Signal = dict[str, Scalar]
@@ -41,8 +42,8 @@ INCLUDED = {
 
 
 def propagation_findings(
-    apply: Apply,
-    params: PyTree,
+    apply: Apply | Reading,
+    params: PyTree = None,
     *inputs: Any,
     loss: Loss | None = None,
     start: PyTree | None = None,
@@ -105,13 +106,14 @@ def propagation_findings(
 
     Source: ours.
     """
-    looked_at = partial(_looked_at, apply, inputs=inputs, loss=loss, layout=layout, free=free)
-    return _with_start(looked_at, params, start, applied)[1]
+    net = Reading.of(apply, params, inputs, free)
+    looked_at = partial(_looked_at, loss=loss, layout=layout)
+    return _with_start(looked_at, net, start, applied)[1]
 
 
 def describe_propagation(
-    apply: Apply,
-    params: PyTree,
+    apply: Apply | Reading,
+    params: PyTree = None,
     *inputs: Any,
     loss: Loss | None = None,
     start: PyTree | None = None,
@@ -158,8 +160,9 @@ def describe_propagation(
 
     Source: ours.
     """
-    looked_at = partial(_looked_at, apply, inputs=inputs, loss=loss, layout=layout, free=free)
-    signal, findings = _with_start(looked_at, params, start, applied)
+    net = Reading.of(apply, params, inputs, free)
+    looked_at = partial(_looked_at, loss=loss, layout=layout)
+    signal, findings = _with_start(looked_at, net, start, applied)
     layers = by_layer(signal)
     header = [name.replace("_", " ") for name in next(iter(layers.values()))]
     rows = [[name, *(f"{x:.3g}" for x in row.values())] for name, row in layers.items()]
@@ -168,18 +171,18 @@ def describe_propagation(
 
 
 def _with_start(
-    looked_at: Callable[[PyTree], tuple[Signal, list[Finding]]],
-    params: PyTree,
+    looked_at: Callable[[Reading], tuple[Signal, list[Finding]]],
+    net: Reading,
     start: PyTree | None,
     applied: Collection[str],
 ) -> tuple[Signal, list[Finding]]:
     """Returns the statistics, and the findings with the remedies that are left."""
     if isinstance(applied, str):
         raise TypeError(f"applied is the text {applied!r}; wanted names, such as [{applied!r}].")
-    signal, findings = looked_at(params)
+    signal, findings = looked_at(net)
     if start is None:
         return signal, [_without(finding, applied) for finding in findings]
-    before, at_start = looked_at(start)
+    before, at_start = looked_at(net.at(start, net.inputs))
     stayed = {finding.kind for finding in at_start}
     old = [_without(finding, applied) for finding in findings if finding.kind in stayed]
     return signal, [*rate_findings(signal, before), *old]
@@ -193,42 +196,33 @@ def _without(finding: Finding, applied: Collection[str]) -> Finding:
 
 
 def _looked_at(
-    apply: Apply,
-    params: PyTree,
-    inputs: tuple[Any, ...],
-    loss: Loss | None,
-    layout: Layout | None,
-    free: Sequence[str],
+    net: Reading, loss: Loss | None, layout: Layout | None
 ) -> tuple[Signal, list[Finding]]:
     """Returns the statistics of each layer, and the findings."""
-    signal, positions = measured(apply, params, inputs, loss, layout, free)
+    signal, positions = measured(net, loss, layout)
     layers = by_layer(signal)
-    ends = _of(_branch_ends(apply, params, inputs, free), layers)
+    ends = _of(_branch_ends(net), layers)
     is_dead = any(row["dormant"] == 1 for row in layers.values())
-    is_cut = is_dead and _has_zero_factor(apply, effective(params), inputs, free)
+    is_cut = is_dead and _has_zero_factor(net)
     return signal, _findings(layers, positions, ends, is_cut)
 
 
-def _has_zero_factor(
-    apply: Apply, params: PyTree, inputs: tuple[Any, ...], free: Sequence[str]
-) -> bool:
+def _has_zero_factor(net: Reading) -> bool:
     """Returns True if a kernel or a scale is zero, so that nothing is left of a layer before it."""
-    leaves = {path: x for path, x in named_entries(params) if not is_absent(x)}
+    leaves = {path: x for path, x in named_entries(effective(net.params)) if not is_absent(x)}
     zeros = {path for path, x in leaves.items() if not np.any(x)}
-    nodes = trace(apply, params, inputs, None, free, nodes=True).facts.nodes or []
+    nodes = net.program(nodes=True).facts.nodes or []
     scales = (node.constant.factors for node in nodes if has_scale(node))
     kernels = (node.constant.sources for node in nodes if node.is_product)
     return not zeros.isdisjoint({path for paths in (*scales, *kernels) for path in paths})
 
 
-def _branch_ends(
-    apply: Apply, params: PyTree, inputs: tuple[Any, ...], free: Sequence[str]
-) -> list[Path]:
+def _branch_ends(net: Reading) -> list[Path]:
     """Returns the last kernels of residual branches; none if they cannot be read off."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            factors = residual_factors(apply, params, *inputs, free=free)
+            factors = factors_of(net)
     except ValueError:
         return []
     return [path for path, factor in named_entries(factors) if factor != 1.0]

@@ -13,10 +13,10 @@ from jaxnorm._checks import known_values
 from jaxnorm._layout import Layout, kernels_by_path
 from jaxnorm._numerics import promote, wide_dtype
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
-from jaxnorm._trace.interpret import Apply, Program, interpreted, trace
+from jaxnorm._trace.interpret import Apply, Program
 from jaxnorm._trace.kernels import BiasedKernel, biased_kernels
 from jaxnorm._trace.primitives import PRODUCTS, product_axes
-from jaxnorm._trace.queries import plain_shapes
+from jaxnorm._trace.reading import Reading
 from jaxnorm._trace.replay import Collected, Layer, Turns
 
 Values = Float[Array, "..."]
@@ -32,8 +32,8 @@ Statistic = Callable[[Layer, list[Any], Values], Values]
 
 
 def input_means(
-    apply: Apply,
-    params: PyTree,
+    apply: Apply | Reading,
+    params: PyTree = None,
     *inputs: Any,
     layout: Layout | None = None,
     free: Sequence[str] = (),
@@ -80,48 +80,18 @@ def input_means(
 
     Source: LeCun et al. 1998, "Efficient BackProp", section 4.3, centers inputs by their means.
     """
-    program = plain_program(apply, params, inputs, layout, free)
-    pairs = pairs_in(program, params)
-    program = program_of_pairs(program, apply, params, inputs, pairs, free)
-    values = measured(program, pairs, axis_name)
-    return map_entries(lambda path, _: values.get(path, optax.MaskedNode()), params)
+    net = Reading.of(apply, params, inputs, free)
+    pairs = pairs_of(net, layout)
+    values = measured(net.running(pairs), pairs, axis_name)
+    return map_entries(lambda path, _: values.get(path, optax.MaskedNode()), net.params)
 
 
-def plain_program(
-    apply: Apply,
-    params: PyTree,
-    inputs: tuple[Any, ...],
-    layout: Layout | None,
-    free: Sequence[str],
-) -> Program:
-    """Traces a function of plain parameters, with the kernels of a layout; None for all."""
-    shapes = plain_shapes(params)
-    kernels = None if layout is None else kernels_by_path(layout, shapes)
-    return trace(apply, shapes, inputs, kernels, free)
-
-
-def pairs_in(program: Program, params: PyTree) -> Pairs:
-    """Returns the plain kernels that have a plain bias of their own, by path."""
-    plain = {path for path, entry in named_entries(params) if hasattr(entry, "dtype")}
-    pairs = biased_kernels(program)
+def pairs_of(net: Reading, layout: Layout | None) -> Pairs:
+    """Returns the plain kernels of a layout that have a plain bias of their own; None for all."""
+    kernels = None if layout is None else kernels_by_path(layout, net.plain)
+    plain = {path for path, entry in named_entries(net.params) if hasattr(entry, "dtype")}
+    pairs = biased_kernels(net.program(kernels))
     return {path: pair for path, pair in pairs.items() if {path, pair.bias} <= plain}
-
-
-def program_of_pairs(
-    program: Program,
-    apply: Apply,
-    params: PyTree,
-    inputs: tuple[Any, ...],
-    pairs: Pairs,
-    free: Sequence[str],
-) -> Program:
-    """Returns the `plain_program` of these arguments with these kernels alone.
-
-    The function is traced again only if some kernels are nodes.
-    """
-    if plain_shapes(params) is params:
-        return interpreted(program, pairs, free)
-    return trace(apply, params, inputs, pairs, free)
 
 
 def measured(program: Program, pairs: Pairs, axis_name: Hashable | None = None) -> ByPath:

@@ -19,6 +19,7 @@ from jaxnorm._numerics import promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries, named_leaves
 from jaxnorm._reparametrize import effective
 from jaxnorm._trace.layers import KernelCall, run_layers
+from jaxnorm._trace.reading import Reading
 from jaxnorm._trace.samples import count_rows
 
 #: The numbers that share a draw: ``sample``, all positions of a channel in a sample;
@@ -125,17 +126,8 @@ def with_scale_noise(
             use = uses.get(call.path, 0)
             return _add_noise(call, kernels[call.path], keys, use, rows, per), use + 1
 
-        output, _ = run_layers(
-            apply,
-            plain,
-            inputs,
-            layout,
-            visit,
-            bias="separate",
-            sample_axes=per != "step",
-            free=free,
-        )
-        return output
+        net, is_per_row = Reading(apply, plain, inputs, free), per != "step"
+        return run_layers(net, layout, visit, bias="separate", sample_axes=is_per_row)[0]
 
     return noisy
 
@@ -324,7 +316,7 @@ def linear_stddev(
 
     def run(params: PyTree, *inputs: Any) -> None:
         visit = lambda call, _: (call.output, None)  # noqa: E731
-        _, results = run_layers(apply, params, inputs, layout, visit, free=free)
+        _, results = run_layers(Reading(apply, params, inputs, free), layout, visit)
         layers.update({path: axes for path, (_, axes) in results.items()})
 
     jax.eval_shape(run, params, *inputs)

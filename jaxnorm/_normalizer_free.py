@@ -1,7 +1,6 @@
 """Batch normalization taken out of a network in one call: its start, and its optimizer."""
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -10,11 +9,11 @@ import numpy as np
 import optax
 from jaxtyping import PyTree
 
-from jaxnorm._branches import residual_factors, scale_branches
-from jaxnorm._centered_inputs import centered_inputs
+from jaxnorm._branches import factors_of, scale_branches
+from jaxnorm._centered_inputs import centered_inputs_at
 from jaxnorm._checks import check_optimizer, warn
-from jaxnorm._data_dependent_init import data_dependent_init
-from jaxnorm._decoupled_scales import decoupled_scales
+from jaxnorm._data_dependent_init import fitted_units
+from jaxnorm._decoupled_scales import decoupled_scales_at
 from jaxnorm._layout import Layout, layout_by
 from jaxnorm._numerics import nonzero, promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
@@ -23,8 +22,8 @@ from jaxnorm._sphere_projection import centered_gradient
 from jaxnorm._trace.batch_statistics import warn_of_stored_statistics
 from jaxnorm._trace.counts import values_per_unit
 from jaxnorm._trace.gates import gate_values, gates
-from jaxnorm._trace.interpret import Apply, Program, compiled, trace
-from jaxnorm._trace.queries import plain_shapes
+from jaxnorm._trace.interpret import Apply, compiled
+from jaxnorm._trace.reading import Reading
 from jaxnorm._trace.samples import doubled_program
 from jaxnorm._zero_sums import center_kernels, zero_sum_projection
 
@@ -53,9 +52,9 @@ class Applied(optax.GradientTransformationExtraArgs):  # type: ignore[misc]  # o
 
 
 def normalizer_free(
-    apply: Apply,
+    apply: Apply | Reading,
     params: PyTree,
-    optimizer: optax.GradientTransformation,
+    optimizer: Any = None,
     *inputs: Any,
     heads: Sequence[str] | None = None,
     free: Sequence[str] = (),
@@ -95,7 +94,8 @@ def normalizer_free(
             without batch normalization and with biases in its layers; for NNX ``lambda params, x:
             functional.apply(params, state, x, train=False)[0]`` of a model that
             `replace_batch_norm` returned. Without dropout and stochastic depth, which belong into
-            the loss alone.
+            the loss alone. Or a reading in the place of ``apply``, ``params`` and ``*inputs``:
+            ``normalizer_free(net, optimizer)``.
         params: its random parameters, plain.
         optimizer: any optax transformation, clipping, momentum and weight decay included.
         *inputs: a minibatch of some hundred rows, and the remaining arguments of ``apply``.
@@ -156,8 +156,12 @@ def normalizer_free(
     normalization (Ioffe and Szegedy 2015, section 3) by a layer's weights, its statistics held
     fixed. Together they are this library's.
     """
+    if isinstance(apply, Reading) and optimizer is None:
+        params, optimizer = None, params
     check_optimizer(optimizer)
-    roles = roles_of(apply, params, inputs, heads, free)
+    net = Reading.of(apply, params, inputs, free)
+    params, inputs = net.params, net.inputs
+    roles = roles_of(net, heads)
     if not roles.fan_in.keys() - roles.heads:
         raise ValueError(
             f"the kernels {listed(sorted(roles.heads))} make results, and there are no others, so "
@@ -171,27 +175,28 @@ def normalizer_free(
         _warn_of_no_heads(roles)
     if fitted:
         _warn_of_no_fit(roles)
-        _warn_of_few_values(apply, params, inputs, roles, free)
+        _warn_of_few_values(net, roles)
     constrained = _layout_of(roles, roles.zero_sums if zero_sums else set())
     some = zero_sums and bool(roles.zero_sums)
     raw = center_kernels(params, layout=constrained) if some else params
-    factors = residual_factors(apply, params, *inputs, free=free) if quiet else None
+    factors = factors_of(net) if quiet else None
     if fitted and roles.fitted:
-        raw = _fitted(apply, raw, inputs, roles, free, factors)
+        raw = _fitted(net, raw, roles, factors)
     elif factors is not None:
         raw = scale_branches(raw, factors)
     _check_finite(raw)
+    net = net.at(raw, inputs)
     if some:
         optimizer = optax.chain(centered_gradient(constrained), optimizer)
     scaled = roles.fitted & roles.biases.keys()
     if decoupled and scaled:
         layout = _layout_of(roles, scaled)
-        optimizer = decoupled_scales(optimizer, apply, raw, *inputs, layout=layout, free=free)
+        optimizer = decoupled_scales_at(optimizer, net, layout)
     if some:
         optimizer = optax.chain(optimizer, zero_sum_projection(constrained))
     if centered and roles.biases:
         layout = _layout_of(roles, {*roles.biases})
-        optimizer = centered_inputs(optimizer, apply, raw, *inputs, layout=layout, free=free)
+        optimizer = centered_inputs_at(optimizer, net, layout)
     parts = {DATA: fitted and roles.fitted, BRANCHES: factors is not None, ZERO_SUMS: some}
     return raw, Applied.of(optimizer, [name for name, is_done in parts.items() if is_done])
 
@@ -232,17 +237,12 @@ def _warn_of_no_fit(roles: Roles) -> None:
         )
 
 
-def _warn_of_few_values(
-    apply: Apply, params: PyTree, inputs: tuple[Any, ...], roles: Roles, free: Sequence[str]
-) -> None:
+def _warn_of_few_values(net: Reading, roles: Roles) -> None:
     """Warns of units whose variance on other rows is not that of the minibatch."""
-
-    def traced(inputs: tuple[Any, ...]) -> Program:
-        return trace(apply, plain_shapes(params), inputs, roles.fan_in, free, nodes=True)
-
-    counts = values_per_unit(traced(inputs))
+    traced = net.again(roles.fan_in, nodes=True)
+    counts = values_per_unit(traced(net.inputs))
     few = {path: n for path, n in counts.items() if path in roles.fitted and n < FEW}
-    doubled = doubled_program(traced, inputs) if few else None
+    doubled = doubled_program(traced, net.inputs) if few else None
     more = values_per_unit(doubled) if doubled else {}
     few = {path: n for path, n in few.items() if more.get(path, n + 1) > n}
     if few:
@@ -260,14 +260,7 @@ def _layout_of(roles: Roles, paths: set[Path]) -> Layout:
     return layout_by(lambda path, _: roles.fan_in[path] if path in paths else None)
 
 
-def _fitted(
-    apply: Apply,
-    raw: PyTree,
-    inputs: tuple[Any, ...],
-    roles: Roles,
-    free: Sequence[str],
-    factors: PyTree | None,
-) -> PyTree:
+def _fitted(net: Reading, raw: PyTree, roles: Roles, factors: PyTree | None) -> PyTree:
     """Returns parameters with fitted units, and with the factors of the branches in force."""
     if factors is None:
         factors = map_entries(lambda _, x: x if is_absent(x) else 1.0, raw)
@@ -275,27 +268,25 @@ def _fitted(
     layout = _layout_of(roles, roles.fitted)
 
     def fit(raw: PyTree, stddev: PyTree) -> PyTree:
-        options: Any = {"layout": layout, "free": free, "stddev": stddev}
-        return compiled(partial(data_dependent_init, apply, **options), raw, inputs)
+        at_these = lambda raw, *x: fitted_units(net.at(raw, x), layout, stddev)  # noqa: E731
+        return compiled(at_these, raw, net.inputs)
 
     raw = fit(scale_branches(raw, at_others), factors)
     if not roles.gated:
         return raw
-    sizes = _gate_sizes(apply, raw, inputs, roles, free)
+    sizes = _gate_sizes(net, raw, roles)
     # The layers behind read what the gates leave, so all are fitted once more.
     return fit(raw, map_entries(lambda path, f: f / sizes[path] if path in sizes else f, factors))
 
 
-def _gate_sizes(
-    apply: Apply, raw: PyTree, inputs: tuple[Any, ...], roles: Roles, free: Sequence[str]
-) -> dict[Path, Any]:
+def _gate_sizes(net: Reading, raw: PyTree, roles: Roles) -> dict[Path, Any]:
     """Returns the root mean square of the gates behind each kernel that ends a branch.
 
     That of several is their product. A gate that is 0 everywhere leaves nothing to be fitted: 1.
     """
 
     def measured(raw: PyTree, *inputs: Any) -> dict[Path, Any]:
-        program = trace(apply, raw, inputs, roles.fan_in, free, nodes=True)
+        program = net.at(raw, inputs).running(roles.fan_in, nodes=True)
         of_kernel = {path: x for path, x in gates(program).items() if path in roles.gated}
         squares = gate_values(program, of_kernel, lambda gate: jnp.square(promote(gate)).mean())
         return {
@@ -303,7 +294,7 @@ def _gate_sizes(
             for path, several in of_kernel.items()
         }
 
-    sizes: dict[Path, Any] = compiled(measured, raw, inputs)
+    sizes: dict[Path, Any] = compiled(measured, raw, net.inputs)
     return sizes
 
 

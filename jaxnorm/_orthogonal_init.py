@@ -12,15 +12,15 @@ from jaxnorm._mesh import whole
 from jaxnorm._node import Axes, is_node
 from jaxnorm._numerics import promote
 from jaxnorm._paths import Path, map_entries
-from jaxnorm._reparametrize import effective
-from jaxnorm._trace.interpret import Apply, Program, trace
+from jaxnorm._trace.interpret import Apply, Program
+from jaxnorm._trace.reading import Reading
 
 Values = Float[Array, "..."]
 
 
 def orthogonal_init(
-    apply: Apply,
-    params: PyTree,
+    apply: Apply | Reading,
+    params: PyTree = None,
     *inputs: Any,
     layout: Layout = flax_layout,
     gain: float = 1.0,
@@ -70,9 +70,9 @@ def orthogonal_init(
     2018 (arXiv 1806.05393), their scale that of Martens et al. 2021 (arXiv 2110.01765).
     """
     check_number(gain, POSITIVE, "gain", "2**0.5 for relu")
-    plain = effective(params)
-    kernels = kernels_by_path(layout, plain)
-    matrices = _matrix_kernels(trace(apply, plain, inputs, kernels))
+    net = Reading.of(apply, params, inputs)
+    kernels = kernels_by_path(layout, net.plain)
+    matrices = _matrix_kernels(net.program(kernels))
 
     def orthogonal(path: Path, entry: Any) -> Any:
         if path not in kernels:
@@ -87,7 +87,7 @@ def orthogonal_init(
             )
         return _orthogonal(entry, matrices[path], gain)
 
-    return map_entries(orthogonal, params)
+    return map_entries(orthogonal, net.params)
 
 
 class MatrixKernel(NamedTuple):

@@ -1,20 +1,22 @@
 """Pre-activations of a model's layers, read off its program."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._layout import Layout, flax_layout
+from jaxnorm._trace.interpret import Apply
 from jaxnorm._trace.layers import KernelCall, run_layers
+from jaxnorm._trace.reading import Reading
 
 Values = Float[Array, "..."]
 
 
 def collect_preactivations(
-    apply: Callable[..., Any],
-    params: PyTree,
+    apply: Apply | Reading,
+    params: PyTree = None,
     *inputs: Any,
     layout: Layout = flax_layout,
     free: Sequence[str] = (),
@@ -79,7 +81,8 @@ def collect_preactivations(
     def visit(call: KernelCall, collected: Any) -> tuple[Values, Values]:
         return call.output, call.output
 
-    output, collected = run_layers(apply, params, inputs, layout, visit, bias="included", free=free)
+    net = Reading.of(apply, params, inputs, free)
+    output, collected = run_layers(net, layout, visit, bias="included")
     return output, {
         str(path): jnp.moveaxis(values, len(layers), 0) if layers else values
         for path, (values, layers) in collected.items()

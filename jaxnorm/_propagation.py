@@ -17,7 +17,8 @@ from jaxnorm._paths import Path
 from jaxnorm._statistics import batch_moments, kurtosis
 from jaxnorm._trace.interpret import Apply
 from jaxnorm._trace.layers import KernelCall, run_layers
-from jaxnorm._trace.queries import traced_layout
+from jaxnorm._trace.queries import layout_of
+from jaxnorm._trace.reading import Reading
 
 Scalar = Float[Array, ""]
 
@@ -42,8 +43,8 @@ STATISTICS = (
 
 
 def propagation(
-    apply: Apply,
-    params: PyTree,
+    apply: Apply | Reading,
+    params: PyTree = None,
     *inputs: Any,
     loss: Loss | None = None,
     layout: Layout | None = None,
@@ -110,19 +111,14 @@ def propagation(
     mean activation for a unit's effect (dormant units, with the threshold 0.025); Daneshmand et al.
     2020 (rank, without the mean taken out).
     """
-    return measured(apply, params, inputs, loss, layout, free)[0]
+    return measured(Reading.of(apply, params, inputs, free), loss, layout)[0]
 
 
 def measured(
-    apply: Apply,
-    params: PyTree,
-    inputs: tuple[Any, ...],
-    loss: Loss | None,
-    layout: Layout | None,
-    free: Sequence[str],
+    net: Reading, loss: Loss | None, layout: Layout | None
 ) -> tuple[dict[str, Scalar], dict[str, int]]:
     """Returns the statistics, and the number of positions of each layer."""
-    layout = layout or traced_layout(apply, params, *inputs, free=free)
+    layout = layout or layout_of(net)
     scans: Scans = {}
 
     def run(probes: dict[str, Any]) -> tuple[Scalar, dict[str, Any]]:
@@ -132,9 +128,7 @@ def measured(
             _enter(scans, call, collected)
             return _probed(call, probes)
 
-        output, layers = run_layers(
-            apply, params, inputs, layout, visit, bias="included", sample_axes=True, free=free
-        )
+        output, layers = run_layers(net, layout, visit, bias="included", sample_axes=True)
         objective = _random_function(output) if loss is None else loss(output)
         return objective, {str(path): values for path, (values, _) in layers.items()}
 

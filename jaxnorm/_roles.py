@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from jaxtyping import PyTree
 
-from jaxnorm._branches import residual_factors
+from jaxnorm._branches import factors_of
 from jaxnorm._checks import check_patterns
 from jaxnorm._describe import aligned
 from jaxnorm._layout import kernels_by_path
@@ -14,9 +14,10 @@ from jaxnorm._node import Axes
 from jaxnorm._paths import Path, listed, named_entries
 from jaxnorm._trace.batch_statistics import kernels_before_stored_statistics
 from jaxnorm._trace.gates import gates, kernels_of_gates
-from jaxnorm._trace.interpret import Apply, trace
+from jaxnorm._trace.interpret import Apply
 from jaxnorm._trace.kernels import biased_kernels, measurable_kernels
-from jaxnorm._trace.queries import plain_shapes, traced_layout
+from jaxnorm._trace.queries import layout_of
+from jaxnorm._trace.reading import Reading
 from jaxnorm._trace.roles import heads as kernels_of_heads
 from jaxnorm._trace.roles import single_feature_kernels
 
@@ -48,8 +49,8 @@ class Roles(NamedTuple):
 
 
 def describe_roles(
-    apply: Apply,
-    params: PyTree,
+    apply: Apply | Reading,
+    params: PyTree = None,
     *inputs: Any,
     heads: Sequence[str] | None = None,
     free: Sequence[str] = (),
@@ -91,8 +92,9 @@ def describe_roles(
         block/kernel  hidden  yes        1       yes
         head/kernel   head    no         random  yes
     """
-    roles = roles_of(apply, params, inputs, heads, free)
-    factors = dict(named_entries(residual_factors(apply, params, *inputs, free=free)))
+    net = Reading.of(apply, params, inputs, free)
+    roles = roles_of(net, heads)
+    factors = dict(named_entries(factors_of(net)))
     yes = {True: "yes", False: "no"}
     rows = [
         (
@@ -107,17 +109,10 @@ def describe_roles(
     return "\n".join(aligned([("kernel", "role", "zero sums", "start", "centered inputs"), *rows]))
 
 
-def roles_of(
-    apply: Apply,
-    params: PyTree,
-    inputs: tuple[Any, ...],
-    heads: Sequence[str] | None,
-    free: Sequence[str],
-) -> Roles:
+def roles_of(net: Reading, heads: Sequence[str] | None = None) -> Roles:
     """Returns the roles of the kernels of a model, read off its program."""
-    shapes = plain_shapes(params)
-    axes = kernels_by_path(traced_layout(apply, shapes, *inputs, free=free), shapes)
-    program = trace(apply, shapes, inputs, axes, free, nodes=True)
+    axes = kernels_by_path(layout_of(net), net.plain)
+    program = net.program(axes, nodes=True)
     executed = (layer.product.form.path for layer in program.layers.values())
     fan_in = {path: axes[path] for path in dict.fromkeys([*executed, *axes]) if path in axes}
     last = kernels_of_heads(program) if heads is None else _matching(heads, fan_in)

@@ -13,13 +13,14 @@ from jaxnorm._paths import Path, is_absent, named_entries
 from jaxnorm._reparametrize import effective
 from jaxnorm._trace.interpret import Apply
 from jaxnorm._trace.layers import KernelCall, run_layers
+from jaxnorm._trace.reading import Reading
 
 Values = Float[Array, "..."]
 
 
 def variance_preserving_init(
-    apply: Apply,
-    params: PyTree,
+    apply: Apply | Reading,
+    params: PyTree = None,
     *inputs: Any,
     layout: Layout = flax_layout,
     free: Sequence[str] = (),
@@ -83,14 +84,12 @@ def variance_preserving_init(
     def fit(params: PyTree) -> tuple[Factors, Biases]:
         plain = effective(params)
         ranks = {path: jnp.ndim(x) for path, x in named_entries(plain) if not is_absent(x)}
-        _, collected = run_layers(
-            apply, plain, inputs, layout, visit, only_products=True, free=free
-        )
+        _, collected = run_layers(net.at(plain, net.inputs), layout, visit, only_products=True)
         factors = {
             path: jnp.expand_dims(factor, [i for i in range(-ranks[path], 0) if i not in layers])
             for path, (factor, layers) in collected.items()
         }
         return factors, {}
 
-    rounded: set[Path] = set()
-    return fitted(fit, params, fit(params), rounded)
+    net, rounded = Reading.of(apply, params, inputs, free), set[Path]()
+    return fitted(fit, net.params, fit(net.params), rounded)

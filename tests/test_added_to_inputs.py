@@ -49,7 +49,7 @@ def resized(x: Any) -> Any:
 
 def read(apply: Apply, params: Any, *inputs: Any) -> tuple[Roles, Any]:
     factors = jn.residual_factors(apply, params, *inputs)
-    return roles_of(apply, params, inputs, None, ()), factors
+    return roles_of(Reading(apply, params, inputs)), factors
 
 
 #: ``(network, network added to its inputs, parameters, inputs)``.
@@ -160,7 +160,7 @@ WITHOUT_HEADS: dict[str, tuple[Apply, Any, Any, tuple[str, ...]]] = {
 @pytest.mark.parametrize("name", WITHOUT_HEADS)
 def test_a_stream_with_a_beginning_of_its_own_has_no_head(name: str) -> None:
     apply, params, x, free = WITHOUT_HEADS[name]
-    assert not roles_of(apply, params, (x,), None, free).heads
+    assert not roles_of(Reading(apply, params, (x,), free)).heads
 
 
 def test_a_network_without_a_head_is_warned_of() -> None:

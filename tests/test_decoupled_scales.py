@@ -12,7 +12,8 @@ from jax.sharding import PartitionSpec as P
 
 from jaxnorm import centered_inputs, normalizer_free, refresh_input_means
 from jaxnorm._decoupled_scales import decoupled_scales, measured_slopes
-from jaxnorm._input_means import pairs_in, plain_program
+from jaxnorm._input_means import pairs_of
+from jaxnorm._trace.reading import Reading
 from tests.devices import mesh
 from tests.draws import draw
 from tests.trees import QUICK, assert_close, quick_jit
@@ -117,8 +118,9 @@ def test_decay_shrinks_the_weights_themselves() -> None:
 
 def slopes(apply: Any, params: Any, x: Any, axis_name: str | None = None) -> Any:
     """S of all kernels, by path."""
-    program = plain_program(apply, params, (x,), None, ())
-    return measured_slopes(program, pairs_in(program, params), axis_name)
+    net = Reading(apply, params, (x,))
+    pairs = pairs_of(net, None)
+    return measured_slopes(net.running(pairs), pairs, axis_name)
 
 
 def assert_covariance(found: Any, x: Any, w: Any) -> None:

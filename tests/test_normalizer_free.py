@@ -12,6 +12,7 @@ import pytest
 
 from jaxnorm import describe_roles, normalizer_free
 from jaxnorm._roles import roles_of
+from jaxnorm._trace.reading import Reading
 from tests.draws import draw
 from tests.trees import QUICK, assert_close, quick_jit
 
@@ -180,14 +181,14 @@ HEADS: dict[str, tuple[Callable[..., Any], set[str]]] = {
 @pytest.mark.parametrize("name", HEADS)
 def test_heads_are_the_last_kernels_of_results(name: str) -> None:
     apply, expected = HEADS[name]
-    roles = roles_of(apply, THREE, (jnp.ones((5, 4)),), None, ())
+    roles = roles_of(Reading(apply, THREE, (jnp.ones((5, 4)),)))
     assert named(roles.heads) == expected
     assert named(roles.zero_sums) == {"a", "b", "c"} - expected
 
 
 def test_heads_can_be_named() -> None:
     apply, _ = HEADS["a chain"]
-    roles = roles_of(apply, THREE, (jnp.ones((5, 4)),), ["b/kernel"], ())
+    roles = roles_of(Reading(apply, THREE, (jnp.ones((5, 4)),)), ["b/kernel"])
     assert named(roles.heads) == {"b"}
 
 
@@ -200,7 +201,7 @@ def test_units_of_one_feature_get_a_start_and_no_zero_sum() -> None:
         other = jax.nn.relu(dense(p["wide"], number))
         return dense(p["head"], jnp.concatenate([features, other], 1))
 
-    roles = roles_of(apply, params, (draw(0, 8, 5, 5, 1), draw(1, 8, 1)), None, ())
+    roles = roles_of(Reading(apply, params, (draw(0, 8, 5, 5, 1), draw(1, 8, 1))))
     assert named(roles.zero_sums) == set()
     assert named(roles.fitted) == {"grey", "wide"}
     raw, _ = normalizer_free(apply, params, optax.sgd(0.1), draw(0, 8, 5, 5, 1), draw(1, 8, 1))
@@ -322,7 +323,7 @@ def test_gated_branches_start_as_loud_as_others(name: str) -> None:
     def apply(p: Any, x: Any) -> Any:
         return dense(p["head"], GATES[name](p, conv(p["stem"], x)).mean((1, 2)))
 
-    roles = roles_of(apply, GATED, (X,), None, ())
+    roles = roles_of(Reading(apply, GATED, (X,)))
     assert named(roles.inside_gates) == {"down", "up"}
     assert named(roles.zero_sums) == {"stem", "end"}
     raw, _ = normalizer_free(apply, GATED, optax.sgd(0.1), X)
@@ -391,7 +392,7 @@ def test_a_mask_is_no_gate() -> None:
     params = {key: GATED[key] for key in ("stem", "end", "head")} | {"last": layer(6, 3, 3, 4, 4)}
     x = X[:, :4, :4]
     one, other = (
-        roles_of(partial(unpooled, product=y), params, (x,), None, ()) for y in (True, False)
+        roles_of(Reading(partial(unpooled, product=y), params, (x,))) for y in (True, False)
     )
     assert one == other
     assert not one.inside_gates

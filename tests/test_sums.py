@@ -11,6 +11,7 @@ from jax import lax
 
 import jaxnorm as jn
 from jaxnorm._roles import roles_of
+from jaxnorm._trace.reading import Reading
 from tests.draws import draw
 from tests.residual_networks import shape
 from tests.trees import assert_close, by_path
@@ -141,7 +142,7 @@ def test_equivalent_sums_have_equal_roles_factors_and_depths(name: str) -> None:
         apply, x = network(block), shape(ROWS, N)
         factors = jn.residual_factors(apply, PARAMS, x)
         depth = jn.traced_depth(apply, PARAMS, x, factors=factors)(0.0, lambda value: value + 1)
-        return roles_of(apply, PARAMS, (x,), None, ()), factors, pytest.approx(depth)
+        return roles_of(Reading(apply, PARAMS, (x,))), factors, pytest.approx(depth)
 
     one, other = map(read, PAIRS[name])
     assert other == one

@@ -13,6 +13,7 @@ import jaxnorm as jn
 from jaxnorm._roles import roles_of
 from jaxnorm._trace.counts import values_per_unit
 from jaxnorm._trace.interpret import trace
+from jaxnorm._trace.reading import Reading
 from tests.draws import draw
 
 N = 4
@@ -157,7 +158,7 @@ def test_a_network_without_units_to_fit_is_made_zero_sum(name: str) -> None:
     apply, sizes = UNFITTED[name]
     params = {"a": layer(1, N, N), "u": layer(2, N, N), "head": layer(3, N, 2)}
     params = params if name == "recurrent" else {key: params[key] for key in ("a", "head")}
-    assert not roles_of(apply, params, (draw(4, *sizes),), None, ()).fitted
+    assert not roles_of(Reading(apply, params, (draw(4, *sizes),))).fitted
     with pytest.warns(UserWarning, match=r"a/w.* can be fitted.*jax.vmap.*fitted=False"):
         raw, tx = jn.normalizer_free(apply, params, SGD, draw(4, *sizes))
     for key in raw.keys() - {"head"}:

@@ -115,8 +115,9 @@ def _clipped(built: Built, entry: Entry, x: jax.Array) -> Prepared:
 
     The classifier's kernel is not clipped. The start is fitted, with quiet branches.
     """
-    layout = jn.exclude(entry.head, layout=jn.traced_layout(built.logits, built.params, x[:1]))
-    factors = jn.residual_factors(built.logits, built.params, x[:2])
+    net = jn.read(built.logits, built.params, x[:2])
+    layout = jn.exclude(entry.head, layout=jn.traced_layout(net))
+    factors = jn.residual_factors(net)
 
     def is_clipped(params: Any) -> Any:
         return jax.tree.map(lambda leaf, axes: axes is not None, params, layout(params))

@@ -45,12 +45,13 @@ def mimicnorm(built: Built, x: jax.Array, free: str, depth: int) -> Fitted:
         free: regular expression of the paths of the classifier and of depthwise kernels.
         depth: d, the convolutions of a residual branch.
     """
-    layout = jn.traced_layout(built.logits, built.params, x[:1])
+    net: jn.Reading = jn.read(built.logits, built.params, x[:1])
+    layout = jn.traced_layout(net)
     axes = _by_path(layout(built.params), is_leaf=lambda leaf: isinstance(leaf, tuple))
     hidden = _by_path(
         jn.exclude(free, layout=layout)(built.params), is_leaf=lambda leaf: isinstance(leaf, tuple)
     )
-    factors = _by_path(jn.residual_factors(built.logits, built.params, x[:1]))
+    factors = _by_path(jn.residual_factors(net))
     ends = _in_order([path for path, factor in factors.items() if factor < 1], built, x[:1], layout)
 
     def drawn(seed: Any) -> Any:

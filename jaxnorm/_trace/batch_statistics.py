@@ -1,16 +1,15 @@
 """Batch normalization in a program, by statistics over the rows or by stored ones."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
-
-from jaxtyping import PyTree
 
 from jaxnorm._checks import warn
 from jaxnorm._paths import Path, listed
 from jaxnorm._trace.graph import Graph
-from jaxnorm._trace.interpret import Apply, Program, interpreted, trace
+from jaxnorm._trace.interpret import Program
 from jaxnorm._trace.primitives import ROOTS
+from jaxnorm._trace.reading import Reading
 from jaxnorm._trace.samples import count_rows, doubled_program
 
 #: The way out of batch normalization, after what it does to some kernels.
@@ -21,16 +20,10 @@ _ADVICE = (
 _SUMS = ("reduce_sum", "psum")
 
 
-def warn_of_batch_normalization(
-    program: Program, apply: Apply, params: PyTree, inputs: tuple[Any, ...], free: Sequence[str]
-) -> None:
+def warn_of_batch_normalization(net: Reading) -> None:
     """Warns, with the way out, of a model whose activations are normalized over the rows."""
-
-    def traced(inputs: tuple[Any, ...]) -> Program:
-        return trace(apply, params, inputs, free=free, nodes=True)
-
-    with_nodes = interpreted(program, free=free, nodes=True)
-    if kernels := normalized_over_samples(with_nodes, traced, inputs):
+    traced = net.again(nodes=True)
+    if kernels := normalized_over_samples(traced(net.inputs), traced, net.inputs):
         warn(
             "the model still has batch normalization: it subtracts a mean over the rows, or "
             f"divides by their deviation, after the kernels {listed(kernels)}. {_ADVICE}"

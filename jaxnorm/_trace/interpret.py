@@ -76,6 +76,12 @@ class Program(NamedTuple):
         parameters = (self.parameters() | values).values()
         return self._replace(arguments=[*parameters, *self.arguments[len(self.paths) :]])
 
+    def at(self, params: PyTree, inputs: tuple[Any, ...]) -> "Program":
+        """Returns the program at other parameters and inputs, of the same shapes."""
+        entries = dict(named_entries(params))
+        arrays = jax.tree.leaves([x for x in inputs if not is_flag(x)])
+        return self._replace(arguments=[*(entries[path] for path in self.paths), *arrays])
+
     def run(self, replace: Replace) -> tuple[PyTree, Collected]:
         """Returns the function's result, with ``replace`` at each product, and the collected."""
         replay = Replay(self.layers, self.bodies, replace)

@@ -2,7 +2,7 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
@@ -12,13 +12,13 @@ from jaxnorm._checks import warn
 from jaxnorm._layout import Layout, kernels_by_path
 from jaxnorm._node import Axes
 from jaxnorm._paths import Path, listed
-from jaxnorm._reparametrize import effective
 from jaxnorm._trace import samples
 from jaxnorm._trace.batch_statistics import warn_of_batch_normalization
 from jaxnorm._trace.facts import Facts
-from jaxnorm._trace.interpret import Apply, Program, trace
+from jaxnorm._trace.interpret import Program
 from jaxnorm._trace.mesh import MeshAxes, product_mesh_axes
 from jaxnorm._trace.phases import OutputPhase, output_phases
+from jaxnorm._trace.reading import Reading
 from jaxnorm._trace.replay import Collected, Layer, Replace, Turns
 from jaxnorm._trace.values import Product, Use
 
@@ -69,24 +69,19 @@ Visit = Callable[[KernelCall, Collected], tuple[Float[Array, "..."], Any]]
 
 
 def run_layers(
-    apply: Apply,
-    params: PyTree,
-    inputs: tuple[Any, ...],
+    net: Reading,
     layout: Layout,
     visit: Visit,
     bias: Bias = "excluded",
     only_products: bool = False,
     sample_axes: bool = False,
-    free: Sequence[str] = (),
 ) -> tuple[Any, dict[Path, tuple[Any, Axes]]]:
     """Runs a model with ``visit`` at each use of a kernel that the layout constrains.
 
     A scan over stacked kernels stays a scan: ``visit`` gets the layer of one turn.
 
     Args:
-        apply: ``apply(params, *inputs)``.
-        params: its parameters; nodes are made effective.
-        inputs: its other arguments.
+        net: the model, at the values with which it runs; nodes are made effective.
         layout: the layout of its kernels.
         visit: ``visit(call, collected) -> (replacement of call.output, value)``.
         bias: "included" for pre-activations after the bias, if it is added to the product directly,
@@ -96,7 +91,6 @@ def run_layers(
         only_products: refuse kernels of which the model makes anything but products.
         sample_axes: find the axis of each output that counts rows, for which the model is traced
             again at other batch sizes.
-        free: parameters that count as inputs, as in `traced_layout`.
 
     Returns:
         The model's output; and by path, in execution order, the value of each kernel's last use
@@ -107,18 +101,17 @@ def run_layers(
             or a branch, except one layer per turn of a scan over stacked kernels; or, if
             ``only_products``, whose rows are looked up, or that meets the inputs otherwise.
     """
-    plain = effective(params)
-    kernels = _kernels(layout, plain)
-    program = trace(apply, plain, inputs, kernels, free)
+    kernels = _kernels(layout, net.plain)
+    program = net.running(kernels)
     scanned = _scanned_axes(program, kernels)
     if only_products:
-        warn_of_batch_normalization(program, apply, plain, inputs, free)
+        warn_of_batch_normalization(net)
         _check_met(program.facts.met & scanned.keys())
     else:
         _warn_of_opened(program.facts.opened & scanned.keys())
     rows = dict[int, int]()
     if sample_axes:
-        rows = samples.sample_axes(program, lambda x: trace(apply, plain, x, kernels, free), inputs)
+        rows = samples.sample_axes(program, net.again(kernels), net.inputs)
     output, collected = program.run(_replacing(program, visit, bias, rows))
     # In execution order, which a scan does not keep.
     order = dict.fromkeys(layer.product.form.path for layer in program.layers.values())

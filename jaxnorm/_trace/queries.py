@@ -4,21 +4,22 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
 from jaxtyping import PyTree
 
 from jaxnorm._layout import Layout, layout_by
-from jaxnorm._node import Axes, is_node
+from jaxnorm._node import Axes
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
-from jaxnorm._reparametrize import effective
 from jaxnorm._trace.batch_statistics import warn_of_batch_normalization
 from jaxnorm._trace.facts import Facts
-from jaxnorm._trace.interpret import Apply, Program, interpreted, trace
+from jaxnorm._trace.interpret import Apply, Program, interpreted
 from jaxnorm._trace.primitives import AFFINE, STACKS
+from jaxnorm._trace.reading import Reading
 from jaxnorm._trace.values import Product
 
 
-def traced_layout(apply: Apply, params: PyTree, *inputs: Any, free: Sequence[str] = ()) -> Layout:
+def traced_layout(
+    apply: Apply | Reading, params: PyTree = None, *inputs: Any, free: Sequence[str] = ()
+) -> Layout:
     """Layout of any library's model: the axes of each parameter that the model contracts.
 
     The model is traced, and each parameter is followed through transposes, reshapes, casts between
@@ -73,17 +74,14 @@ def traced_layout(apply: Apply, params: PyTree, *inputs: Any, free: Sequence[str
         >>> traced_layout(apply, params, jnp.ones((3, 8)))(params)
         {'bias': None, 'qkv': (-3,)}
     """
-    plain = plain_shapes(params)
-    program = trace(apply, plain, inputs, free=free)
-    known = _fan_in_axes(program.facts, plain)
-    warn_of_batch_normalization(program, apply, plain, inputs, free)
+    return layout_of(Reading.of(apply, params, inputs, free))
+
+
+def layout_of(net: Reading) -> Layout:
+    """Returns the `traced_layout` of a reading."""
+    known = _fan_in_axes(net.program().facts, net.plain)
+    warn_of_batch_normalization(net)
     return layout_by(lambda path, entry: known.get(path))
-
-
-def plain_shapes(params: PyTree) -> PyTree:
-    """Returns plain parameters as they are, and the shapes of the effective ones of others."""
-    nodes = any(map(is_node, jax.tree.leaves(params, is_leaf=is_node)))
-    return jax.eval_shape(effective, params) if nodes else params
 
 
 def _fan_in_axes(facts: Facts, params: PyTree) -> dict[Path, Axes]:
@@ -113,7 +111,7 @@ def _fan_in_axes(facts: Facts, params: PyTree) -> dict[Path, Axes]:
     return {path: next(iter(several)) for path, several in axes.items()}
 
 
-def first_layer(apply: Apply, params: PyTree, *inputs: Any) -> PyTree:
+def first_layer(apply: Apply | Reading, params: PyTree = None, *inputs: Any) -> PyTree:
     """Mask of the kernels that are multiplied with the inputs themselves, and with nothing else.
 
     The inputs themselves depend on no parameter: inputs that were reshaped, normalized by
@@ -141,13 +139,13 @@ def first_layer(apply: Apply, params: PyTree, *inputs: Any) -> PyTree:
         >>> first_layer(apply, params, jnp.ones((3, 8)))
         {'a': True, 'b': False, 'skip': True}
     """
-    plain = plain_shapes(params)
-    program = trace(apply, plain, inputs)
+    net = Reading.of(apply, params, inputs)
+    program = net.program()
     first = {layer.product.form.path for layer in program.layers.values()}
     for use in program.facts.uses:
         if not use.multiplies_inputs or {*use.within} - {"scan"}:
             first.discard(use.kernel.path)
-    return map_entries(lambda path, _: path in first, plain)
+    return map_entries(lambda path, _: path in first, net.plain)
 
 
 class MarkedLayer(NamedTuple):

@@ -10,6 +10,7 @@ import pytest
 
 import jaxnorm as jn
 from jaxnorm._roles import roles_of
+from jaxnorm._trace.reading import Reading
 from tests.residual_networks import shape
 
 PARAMS = {"a": shape(4, 4), "b": shape(4, 4), "c": shape(4, 2)}
@@ -55,8 +56,8 @@ def test_literals_are_constants(name: str) -> None:
     x = shape(5, 4)
     layout = jn.traced_layout(PROGRAMS[name], PARAMS, x)
     assert layout(PARAMS) == dict.fromkeys("abc", (-2,))
-    roles = roles_of(PROGRAMS[name], PARAMS, (x,), None, ())
-    assert roles == roles_of(summed, PARAMS, (x,), None, ())
+    roles = roles_of(Reading(PROGRAMS[name], PARAMS, (x,)))
+    assert roles == roles_of(Reading(summed, PARAMS, (x,)))
 
 
 def test_a_choice_by_a_constant_makes_the_depth_of_what_it_chooses() -> None:

@@ -15,6 +15,7 @@ from flax import nnx
 
 import jaxnorm as jn
 from jaxnorm._roles import roles_of
+from jaxnorm._trace.reading import Reading
 from tests.draws import draw
 
 N = 4
@@ -34,7 +35,7 @@ def _promotion(standard_promotion: None) -> None:
 
 def found(apply: Any, params: Any, *inputs: Any) -> list[str]:
     with jax.numpy_rank_promotion("allow"):
-        return sorted(map(str, roles_of(apply, params, inputs, None, ()).normalized))
+        return sorted(map(str, roles_of(Reading(apply, params, inputs)).normalized))
 
 
 def dense(p: Any, x: Any) -> Any:

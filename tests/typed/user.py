@@ -47,6 +47,14 @@ def in_one_call(params: Tree, x: Array) -> Tree:
     return {"raw": raw, "state": tx.init(raw), "means": means}
 
 
+def read_once(params: Tree, x: Array) -> Tree:
+    net: jn.Reading = jn.read(apply, params, x, as_inputs=["query"])
+    print(jn.describe_roles(net), jn.traced_layout(net), jn.residual_factors(net))
+    raw, tx = jn.normalizer_free(net, optax.adam(1e-3))
+    means: Tree = jn.input_means(net, raw, x)
+    return {"raw": raw, "state": tx.init(raw), "means": means}
+
+
 def layouts(params: Tree, x: Array) -> list[jn.Layout]:
     rules: jn.Layout = jn.layout_from_rules([("kernel$", -2), ("bias", None)])
     traced: jn.Layout = jn.traced_layout(apply, params, x)

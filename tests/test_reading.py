@@ -1,0 +1,140 @@
+"""A reading takes the place of model, parameters and inputs, and costs one trace."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jaxnorm as jn
+from tests.draws import draw
+
+N = 4
+X, OTHER = draw(0, 8, N), draw(1, 8, N)
+PARAMS = {name: {"kernel": draw(i, N, N), "bias": draw(i + 10, N)} for i, name in enumerate("abcd")}
+
+
+def assert_same(made: Any, wanted: Any) -> None:
+    jax.tree.map(np.testing.assert_array_equal, made, wanted)
+
+
+class Counted:
+    """A residual network that counts how often it is called."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, params: Any, x: Any) -> Any:
+        self.calls += 1
+        dense = lambda name, x: x @ params[name]["kernel"] + params[name]["bias"][None]  # noqa: E731
+        x = dense("a", x)
+        x = x + dense("c", jnp.tanh(dense("b", x)))
+        return dense("d", jnp.tanh(x))
+
+
+def call(*arguments: Any) -> Any:
+    net, *rest = arguments
+    if isinstance(net, jn.Reading):
+        raw, tx = jn.normalizer_free(net, optax.sgd(0.1, momentum=0.9))
+    else:
+        raw, tx = jn.normalizer_free(net, rest[0], optax.sgd(0.1, momentum=0.9), *rest[1:])
+    gradient = jax.grad(lambda raw: jnp.square(Counted()(raw, X)).sum())(raw)
+    return raw, tx.update(gradient, tx.init(raw), raw)
+
+
+def centered(*arguments: Any) -> Any:
+    tx = jn.centered_inputs(optax.sgd(0.1), *arguments)
+    return tx.update(PARAMS, tx.init(PARAMS), PARAMS)
+
+
+#: Functions of ``(apply, params, *inputs)``, and how often they may trace the model.
+FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
+    "normalizer_free": (call, 2),
+    "traced_layout": (lambda *net: jn.traced_layout(*net)(PARAMS), 1),
+    "first_layer": (jn.first_layer, 1),
+    "residual_factors": (jn.residual_factors, 1),
+    "describe_roles": (jn.describe_roles, 1),
+    "data_dependent_init": (jn.data_dependent_init, 1),
+    "variance_preserving_init": (jn.variance_preserving_init, 1),
+    "orthogonal_init": (jn.orthogonal_init, 1),
+    "input_means": (jn.input_means, 1),
+    "centered_inputs": (centered, 1),
+    "collect_preactivations": (jn.collect_preactivations, 1),
+    "propagation": (jn.propagation, 2),
+    "describe_propagation": (jn.describe_propagation, 2),
+    "traced_depth": (lambda *net: jn.traced_depth(*net)(0.0, lambda value: value + 1), 1),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_reading_gives_the_same_with_no_more_traces(name: str) -> None:
+    function, budget = FUNCTIONS[name]
+    apply = Counted()
+    wanted = function(apply, PARAMS, X)
+    assert apply.calls <= budget
+    net = jn.read(apply, PARAMS, X)
+    apply.calls = 0
+    made = function(net)
+    assert apply.calls <= budget - 1
+    assert_same(made, wanted)
+
+
+def test_all_questions_together_cost_two_traces() -> None:
+    apply = Counted()
+    net = jn.read(apply, PARAMS, X)
+    for function, _ in FUNCTIONS.values():
+        function(net)
+    assert apply.calls == 2
+
+
+@pytest.mark.parametrize("function", [jn.input_means, jn.data_dependent_init, jn.propagation])
+def test_a_reading_runs_at_other_values(function: Callable[..., Any]) -> None:
+    apply = Counted()
+    net = jn.read(apply, PARAMS, X)
+    other = jax.tree.map(lambda p: p + 0.1, PARAMS)
+    made = function(net, other, OTHER)
+    assert_same(made, function(Counted(), other, OTHER))
+    assert_same(function(net), function(Counted(), PARAMS, X))
+
+
+def test_under_jit_a_reading_measures_the_values_of_the_step() -> None:
+    apply = Counted()
+    net = jn.read(apply, PARAMS, X)
+    made = jax.jit(lambda params, x: jn.input_means(net, params, x))(PARAMS, OTHER)
+    assert apply.calls == 1
+    np.testing.assert_allclose(made["a"]["kernel"][:, 0], OTHER.mean(0), rtol=1e-6)
+
+
+def test_readings_of_shapes_alone_have_layouts_roles_and_factors() -> None:
+    shapes = jax.eval_shape(lambda: (PARAMS, X))
+    net = jn.read(Counted(), *shapes)
+    assert jn.describe_roles(net) == jn.describe_roles(Counted(), PARAMS, X)
+    assert_same(jn.residual_factors(net), jn.residual_factors(Counted(), PARAMS, X))
+
+
+def test_parameters_that_count_as_inputs_are_named_once() -> None:
+    params = PARAMS | {"query": draw(7, 1, N)}
+    apply = lambda p, x: Counted()(p, x + p["query"] @ p["a"]["kernel"])  # noqa: E731
+    net = jn.read(apply, params, X, as_inputs=["query"])
+    assert jn.traced_layout(net)(params) == jn.traced_layout(apply, params, X, free=["query"])(
+        params
+    )
+    with pytest.raises(ValueError, match=r"as_inputs=\[regex\]"):
+        jn.traced_layout(net, free=["query"])
+
+
+def test_a_model_of_one_batch_size_is_traced_once_at_another() -> None:
+    tries = []
+
+    def apply(params: Any, x: Any) -> Any:
+        tries.append(len(x))
+        return Counted()(params, x.reshape(8, N))
+
+    net = jn.read(apply, PARAMS, X)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no axis of which grows"):
+            jn.propagation(net)
+    assert sorted(tries) == [8, 16]
