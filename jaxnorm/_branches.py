@@ -33,8 +33,8 @@ def residual_factors(
     Apply the factors to initial parameters with `scale_branches`.
 
     Args:
-        apply: ``apply(params, *inputs)``, the model as a function of plain parameters; it is
-            traced, not run.
+        apply: a `Reading`, or ``apply(params, *inputs)``, the model as a function of plain
+            parameters; it is traced, not run.
         params: its parameters, or their shapes; kernels may be reparametrized.
         *inputs: the other arguments, arrays or their shapes.
         layout: which leaves are kernels; None for every parameter of a matrix product or a

@@ -72,7 +72,8 @@ def centered_inputs(
     Args:
         optimizer: any optax transformation. Decay of biases, adaptive clipping and layer-wise rates
             see b', the mean pre-activation, in the place of b.
-        apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters.
+        apply: a `Reading`, or ``apply(params, *inputs)``, any library's model as a function of
+            plain parameters.
         params: plain parameters.
         *inputs: a minibatch, on which the first C are measured, and the other arguments.
         layout: the kernels whose inputs are centered, if they have a bias of their own; None for
@@ -190,7 +191,7 @@ def refresh_input_means(
 
     Args:
         opt_state: the state of any optimizer that contains a `centered_inputs`.
-        apply: ``apply(params, *inputs)``.
+        apply: a `Reading`, or ``apply(params, *inputs)``.
         params: the parameters now.
         *inputs: a minibatch, and the other arguments.
         decay: d, from 0 (only this minibatch) to 1 (no change); None for 0.9, and for 1 - n/640 if

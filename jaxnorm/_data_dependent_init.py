@@ -46,8 +46,9 @@ def data_dependent_init(
     and do not count for the variance.
 
     Args:
-        apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters;
-            for NNX ``lambda params, x: functional.apply(params, state, x, train=True)[0]``.
+        apply: a `Reading`, or ``apply(params, *inputs)``, any library's model as a function of
+            plain parameters; for NNX ``lambda params, x: functional.apply(params, state, x,
+            train=True)[0]``.
         params: random parameters; reparametrized kernels are rescaled as such (`WeightNormalized`
             then starts at g_i = ||w_i|| / s_i).
         *inputs: a minibatch, and the remaining arguments of ``apply``.

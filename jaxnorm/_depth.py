@@ -31,8 +31,8 @@ def traced_depth(
     """Depth of a model's program, for `shaped`: activations on its paths, and sums of branches.
 
     Args:
-        apply: ``apply(params, *inputs)``, the model as a function of plain parameters, with any
-            activation; it is traced, not run.
+        apply: a `Reading`, or ``apply(params, *inputs)``, the model as a function of plain
+            parameters, with any activation; it is traced, not run.
         params: the parameters, or their shapes.
         *inputs: the other arguments, arrays or their shapes.
         factors: the result of `residual_factors`, if the branches start with it; None for branches

@@ -49,7 +49,8 @@ def input_means(
     channel, which the model adds to the product directly and reads nowhere else.
 
     Args:
-        apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters.
+        apply: a `Reading`, or ``apply(params, *inputs)``, any library's model as a function of
+            plain parameters.
         params: plain parameters; reparametrized kernels are not measured.
         *inputs: a minibatch, and the remaining arguments of ``apply``.
         layout: the kernels that are measured, if they have a bias of their own; None for all.

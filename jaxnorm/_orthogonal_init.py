@@ -37,7 +37,8 @@ def orthogonal_init(
     smaller than its stride does not see all pixels: it preserves the distances of those it sees.
 
     Args:
-        apply: ``apply(params, *inputs)``, as in `variance_preserving_init`; it is traced, not run.
+        apply: a `Reading`, or ``apply(params, *inputs)``, as in `variance_preserving_init`; it is
+            traced, not run.
         params: random parameters, which are the source of randomness; plain kernels.
         *inputs: a minibatch, or its shapes, and the remaining arguments of ``apply``.
         layout: which leaves are kernels.

@@ -33,9 +33,9 @@ def collect_preactivations(
     statistics and the output of the whole minibatch, and drop those of the 2n rows.
 
     Args:
-        apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters;
-            for NNX ``lambda params, x: functional.apply(params, state, x, train=True)``, whose new
-            state is then part of the output.
+        apply: a `Reading`, or ``apply(params, *inputs)``, any library's model as a function of
+            plain parameters; for NNX ``lambda params, x: functional.apply(params, state, x,
+            train=True)``, whose new state is then part of the output.
         params: the parameters; reparametrized kernels are made effective first.
         *inputs: a minibatch, and the remaining arguments of ``apply``.
         layout: which leaves are kernels; ``exclude("^head/")`` leaves the logits out.

@@ -74,8 +74,9 @@ def propagation(
       which layers of any width and resolution preserve if they start as in He et al. 2015.
 
     Args:
-        apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters;
-            for NNX ``lambda params, x: functional.apply(params, state, x, train=True)[0]``.
+        apply: a `Reading`, or ``apply(params, *inputs)``, any library's model as a function of
+            plain parameters; for NNX ``lambda params, x: functional.apply(params, state, x,
+            train=True)[0]``.
         params: the parameters; reparametrized kernels are made effective first.
         *inputs: a minibatch, and the remaining arguments of ``apply``.
         loss: a scalar function of the output, for the gradient g. Without a loss, g (for

@@ -58,7 +58,7 @@ def describe_roles(
     """Table of what `normalizer_free` does with each kernel of a network.
 
     Args:
-        apply: ``apply(params, *inputs)``, as in `normalizer_free`.
+        apply: a `Reading`, or ``apply(params, *inputs)``, as in `normalizer_free`.
         params: its parameters, or their shapes.
         *inputs: the other arguments, arrays or their shapes.
         heads: as in `normalizer_free`.

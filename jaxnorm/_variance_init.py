@@ -34,8 +34,9 @@ def variance_preserving_init(
     Biases are left out of the variance and do not change.
 
     Args:
-        apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters;
-            for NNX ``lambda params, x: functional.apply(params, state, x, train=True)[0]``.
+        apply: a `Reading`, or ``apply(params, *inputs)``, any library's model as a function of
+            plain parameters; for NNX ``lambda params, x: functional.apply(params, state, x,
+            train=True)[0]``.
         params: random parameters; reparametrized kernels are rescaled as such.
         *inputs: a minibatch, and the remaining arguments of ``apply``.
         layout: which leaves are kernels.

@@ -10,6 +10,7 @@ import pytest
 
 import jaxnorm as jn
 from jaxnorm._roles import Roles, roles_of
+from jaxnorm._trace.reading import Reading
 from tests.draws import draw
 from tests.residual_networks import conv, lstm, shape
 

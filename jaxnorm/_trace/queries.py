@@ -37,7 +37,8 @@ def traced_layout(
 
     Args:
         apply: ``apply(params, *inputs)``, the model as a function of plain parameters; for NNX
-            ``lambda params, x: functional.apply(params, state, x, train=False)[0]``.
+            ``lambda params, x: functional.apply(params, state, x, train=False)[0]``. Or a reading,
+            which `read` made, in the place of this and of the next two.
         params: the parameters, or their shapes.
         *inputs: the other arguments, arrays or their shapes. Whatever a kernel is multiplied with
             must come from them, or be a constant: the kernels of a network of positions have
