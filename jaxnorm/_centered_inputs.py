@@ -170,7 +170,7 @@ def centered_inputs_at(
 def refresh_input_means(
     opt_state: PyTree,
     apply: Apply | Reading,
-    params: PyTree = None,
+    params: PyTree,
     *inputs: Any,
     decay: float | Float[Array, ""] | None = None,
     free: Sequence[str] = (),

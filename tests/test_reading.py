@@ -126,6 +126,32 @@ def test_parameters_that_count_as_inputs_are_named_once() -> None:
         jn.traced_layout(net, free=["query"])
 
 
+def test_other_flags_types_and_numbers_of_rows_are_read_anew() -> None:
+    def apply(params: Any, x: Any, doubled: bool) -> Any:
+        return (2 if doubled else 1) * (x.astype(jnp.float32) @ params["a"]["kernel"])
+
+    net, layout = jn.read(apply, PARAMS, X, True), jn.layout_from_rules([("a/kernel$", -2)])
+    for x, flag in ((X, False), (X[:4], True), (jnp.ones((8, N), jnp.int32), True)):
+        made = jn.collect_preactivations(net, PARAMS, x, flag, layout=layout)
+        wanted = jn.collect_preactivations(apply, PARAMS, x, flag, layout=layout)
+        assert_same(made, wanted)
+
+
+def test_parameters_of_other_shapes_or_paths_are_refused() -> None:
+    net = jn.read(Counted(), PARAMS, X)
+    wide = PARAMS | {"d": {"kernel": jnp.ones((N, 2)), "bias": jnp.ones(2)}}
+    for other in (wide, {name: PARAMS[name] for name in "abc"}):
+        with pytest.raises(ValueError, match=r"'d/.*Read the model anew"):
+            jn.input_means(net, other, X)
+
+
+def test_means_are_renewed_by_a_reading_at_the_parameters_of_now() -> None:
+    net = jn.read(Counted(), PARAMS, X)
+    raw, tx = jn.normalizer_free(net, optax.sgd(0.1))
+    made = jn.refresh_input_means(tx.init(raw), net, raw, OTHER)
+    assert_same(made, jn.refresh_input_means(tx.init(raw), Counted(), raw, OTHER))
+
+
 def test_a_model_of_one_batch_size_is_traced_once_at_another() -> None:
     tries = []
 

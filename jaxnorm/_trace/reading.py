@@ -6,12 +6,13 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from jaxnorm._node import is_node
-from jaxnorm._paths import Path
+from jaxnorm._paths import Path, named_entries
 from jaxnorm._reparametrize import effective
-from jaxnorm._trace.interpret import Apply, Program, interpreted, trace
+from jaxnorm._trace.interpret import Apply, Program, interpreted, is_flag, trace
 
 
 class Reading:
@@ -72,7 +73,12 @@ class Reading:
         return plain_shapes(self.params)
 
     def at(self, params: PyTree, inputs: tuple[Any, ...]) -> "Reading":
-        """Returns the reading at other values, of the same shapes, of parameters and inputs."""
+        """Returns the reading at other values of parameters and inputs.
+
+        Inputs of other shapes or types, or other flags, cost another trace. Raises ValueError for
+        parameters of other paths or shapes.
+        """
+        _check_same_shapes(params, self.params)
         other = copy.copy(self)
         other.params, other.inputs = params, inputs
         return other
@@ -166,5 +172,23 @@ def _traced(apply: Apply, params: PyTree, free: Sequence[str], inputs: tuple[Any
     return trace(apply, params, inputs, free=free)
 
 
-def _shapes(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(getattr(x, "shape", None) for x in jax.tree.leaves(inputs))
+def _shapes(inputs: tuple[Any, ...]) -> Hashable:
+    """Returns what a trace depends on: shapes and types of arrays, and the values of flags."""
+    flags = tuple((type(x), x) for x in inputs if is_flag(x))
+    leaves, structure = jax.tree.flatten([x for x in inputs if not is_flag(x)])
+    return flags, structure, tuple((jnp.shape(x), jnp.result_type(x)) for x in leaves)
+
+
+def _check_same_shapes(params: PyTree, wanted: PyTree) -> None:
+    """Raises ValueError, with the first path, for parameters of other paths or shapes."""
+    made, known = (
+        {path: getattr(x, "shape", None) for path, x in named_entries(tree)}
+        for tree in (plain_shapes(params), plain_shapes(wanted))
+    )
+    for path in dict.fromkeys((*known, *made)):
+        if made.get(path) != known.get(path):
+            raise ValueError(
+                f"the parameter {path!r} has the shape {made.get(path)}, and had {known.get(path)} "
+                "when the model was read; wanted the same paths and shapes. Read the model anew: "
+                "read(apply, params, *inputs)."
+            )
