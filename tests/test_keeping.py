@@ -12,7 +12,7 @@ import pytest
 from flax import nnx
 
 import jaxnorm as jn
-from examples.keeping import averaged, networks, reference, variants
+from examples.keeping import agent, averaged, networks, reference, variants
 from examples.keeping.averaged import Averaged
 from examples.keeping.networks import Kind, along, convolution, drawn, plain, product
 from examples.keeping.proxy import gaussian
@@ -189,6 +189,7 @@ def root_mean_square(network: Any, params: Any, x: jax.Array) -> jax.Array:
     return network(layer, x)
 
 
+@pytest.mark.kept("residual")
 @pytest.mark.usefixtures("small_programs")
 @pytest.mark.parametrize("zero_sums", [False, True])
 @pytest.mark.parametrize("name", ["residual", "mbconv"])
@@ -310,6 +311,17 @@ def test_older_parts_do_what_their_names_say(part: str) -> None:
     )
     length = jnp.linalg.norm(start[0]["block 0/first"]["kernel"].reshape(-1, WIDTH), axis=0)
     np.testing.assert_allclose(moved / length, 0.1 * RELATIVE, rtol=1e-4)
+
+
+def test_an_agent_that_follows_the_ball_catches_it() -> None:
+    def follows(x: jax.Array) -> jax.Array:
+        ball = x[:, :-1, :, 0].sum(1).argmax(-1)
+        paddle = x[:, -1, :, 0].argmax(-1)
+        return jax.nn.one_hot(jnp.sign(ball - paddle) + 1, agent.ACTIONS)
+
+    stays = lambda x: jax.nn.one_hot(jnp.ones(len(x), jnp.int32), agent.ACTIONS)  # noqa: E731
+    assert agent.greedy_return(follows, jax.random.key(0)) == 1
+    assert abs(agent.greedy_return(stays, jax.random.key(0)) - (2 / agent.COLUMNS - 1)) < 0.2
 
 
 def dense(layer: Any, x: jax.Array) -> jax.Array:
@@ -454,8 +466,9 @@ MODES = [
 ]
 
 
+@pytest.mark.kept("own-False-False", "full-True-True", "slow-averaged-False", "averaged-True")
 @pytest.mark.usefixtures("wide")
-@pytest.mark.parametrize("s", MODES, ids=str)
+@pytest.mark.parametrize("s", MODES, ids=lambda s: "-".join(map(str, s)))
 def test_twenty_updates_are_those_of_the_written_reference(s: Any) -> None:
     draw = np.random.default_rng(2)
     x, y = draw.normal(0.5, 1, (20, 16, 4)), draw.integers(0, CLASSES, (20, 16))
