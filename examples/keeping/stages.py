@@ -141,7 +141,14 @@ STAGES = {
         *runs(GATE[:1], ("own", "full"), (0.03, 0.01), batch=4, updates=2000),
     ],
     "5 seeds": list(
-        runs(("U-Net",), (*FEW_ROWS, *ZERO_SUMS), (0.01,), batch=2, updates=1000, seeds=(1, 2))
+        runs(
+            ("U-Net",),
+            (*FEW_ROWS, *ZERO_SUMS, "full"),
+            (0.01,),
+            batch=2,
+            updates=1000,
+            seeds=(1, 2),
+        )
     ),
     "6 rates": list(runs(GATE[:1], FIRST, (0.05, 0.2), (True, False))),
     "7 1,000 updates": list(runs(GATE, FIRST, (0.1, 0.3), updates=1000)),
