@@ -177,9 +177,18 @@ STAGES = {
     "10 older parts": list(runs(GATE, OLDER, (0.1,), updates=1000)),
     "10 proxy": list(runs(GATE[:2], PROXIES, (0.1,), updates=1000)),
     "11 gate, best rates": [
-        *runs(GATE[::2], FIRST_THREE, (0.1,), updates=1000, seeds=(1, 2)),
+        *runs(GATE[::2], FIRST_THREE[:2], (0.1,), updates=1000, seeds=(1, 2)),
         *runs(GATE[1:2], FIRST_THREE[:1], (0.3,), updates=1000, seeds=(1, 2)),
-        *runs(GATE[1:2], FIRST_THREE[1:], (0.1,), updates=1000, seeds=(1, 2)),
+        *runs(GATE[1:2], FIRST_THREE[1:2], (0.1,), updates=1000, seeds=(1, 2)),
+        *runs(GATE, FIRST_THREE[2:], (0.1,), updates=1000, seeds=(1, 2)),
+    ],
+    "11 gate, predicted": [
+        *runs(GATE[2:], ("full predicted",), (0.3,), updates=1000, seeds=(1, 2)),
+        *runs(GATE[2:], ("full predicted",), (0.3,), (True, False)),
+        *runs(GATE[1:2], ("full predicted",), (0.3,), updates=1000, seeds=(1, 2)),
+        *runs(GATE[1:2], ("full predicted",), (0.3,), (False,)),
+        *runs(GATE[:1], ("full predicted",), (0.1,), updates=1000, seeds=(1, 2)),
+        *runs(GATE[:1], ("full predicted",), (0.3,), (False,)),
     ],
     "11 gate": list(runs(GATE, FIRST, RATES, updates=1000, seeds=SEEDS)),
     "12 gate without warm-up": list(
