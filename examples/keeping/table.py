@@ -8,6 +8,7 @@ import csv
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,9 @@ Setting = tuple[str, str, str, str]
 Cells = dict[tuple[str, float], list[dict[str, str]]]
 
 REFERENCE, CALL = "batch normalization", "call"
+
+#: Variants that are drawn together, each in one colour in all pictures.
+COMPARED = (REFERENCE, CALL, "own", "full", "full predicted", "zero sums .9", "full .997")
 
 #: What a run counts that is not finite: a constant guess.
 LOST = 10.0
@@ -111,25 +115,31 @@ def gate(groups: dict[Setting, Cells]) -> Iterator[str]:
 
 
 def draw(setting: Setting, cells: Cells, path: Path) -> None:
-    """Draws accuracy against rate: a line per variant, a mark per seed."""
-    figure = new_figure(width=8.5, height=4.6)
-    (axes,) = figure.axes
-    variants = [v for v in dict.fromkeys(n for n, _ in cells) if sum(n == v for n, _ in cells) > 1]
-    for index, variant in enumerate(variants):
+    """Draws accuracy against rate, a mark per seed: the variants to compare, and the others."""
+    known = dict.fromkeys(name for name, _ in cells)
+    others = [name for name in known if name not in COMPARED]
+    figure = new_figure(columns=2, width=6, height=4.8)
+    for axes, names in zip(figure.axes, (COMPARED, (REFERENCE, *others)), strict=True):
+        _draw_lines(axes, cells, [name for name in names if name in known])
+    figure.suptitle(title(setting))
+    path.write_bytes(picture(figure))
+
+
+def _draw_lines(axes: Any, cells: Cells, variants: list[str]) -> None:
+    others = [name for name in variants if name not in COMPARED]
+    for variant in variants:
         rates = sorted(rate for name, rate in cells if name == variant)
-        style = line_style(index)
+        place = len(COMPARED) + others.index(variant) if variant in others else None
+        style = line_style(COMPARED.index(variant) if place is None else place)
         axes.plot(rates, [mean(cells[variant, r]) for r in rates], label=variant, **style)
         for rate in rates:
             seeds = [accuracy(row) for row in cells[variant, rate]]
             axes.plot([rate] * len(seeds), seeds, "o", ms=4, color=style["color"])
     every = sorted({rate for _, rate in cells})
-    axes.set(
-        xscale="log", xlabel="learning rate", ylabel="test accuracy in %", title=title(setting)
-    )
+    axes.set(xscale="log", xlabel="learning rate", ylabel="test accuracy in %", ylim=(8, None))
     axes.set_xticks(every, map(str, every))
     axes.minorticks_off()
-    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-    path.write_bytes(picture(figure))
+    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3)
 
 
 def main() -> None:
