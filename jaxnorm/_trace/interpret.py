@@ -34,8 +34,24 @@ MARK = "jaxnorm_mark_"
 _BODIES = ("jaxpr", "call_jaxpr")
 
 
+class Traced(NamedTuple):
+    """Traced function, of which nothing is known yet.
+
+    Attributes:
+        closed: its jaxpr.
+        paths: its parameters, which are the first arguments.
+        arguments: its parameters and inputs.
+        structure: the structure of its result.
+    """
+
+    closed: ClosedJaxpr
+    paths: list[Path]
+    arguments: list[Any]
+    structure: Any
+
+
 class Program(NamedTuple):
-    """Traced function.
+    """Interpreted function.
 
     Attributes:
         closed: its jaxpr.
@@ -108,31 +124,17 @@ def trace(
         nodes: record the graph of the variables that depend on the inputs.
     """
     check_patterns(free, "free")
-    closed, shape, arrays, arguments = _closed_program(apply, params, inputs)
-    structure = jax.tree.structure(shape)
-    return _interpreted(closed, [*arrays], arguments, structure, kernels, free, nodes)
+    return interpreted(traced(apply, params, inputs), kernels, free, nodes)
 
 
 def interpreted(
-    program: Program,
+    program: Traced | Program,
     kernels: Iterable[Path] | None = None,
     free: Sequence[str] = (),
     nodes: bool = False,
 ) -> Program:
-    """Interprets a program again, as `trace` with these arguments does, without tracing it."""
-    closed, arguments, structure = program.closed, program.arguments, program.structure
-    return _interpreted(closed, program.paths, arguments, structure, kernels, free, nodes)
-
-
-def _interpreted(
-    closed: ClosedJaxpr,
-    parameters: list[Path],
-    arguments: list[Any],
-    structure: Any,
-    kernels: Iterable[Path] | None,
-    free: Sequence[str],
-    nodes: bool,
-) -> Program:
+    """Interprets a program, as `trace` with these arguments does, without tracing it."""
+    closed, parameters, arguments = program.closed, program.paths, program.arguments
     facts = Facts(None if kernels is None else frozenset(kernels), nodes=[] if nodes else None)
     paths = [*parameters, *(None for _ in arguments[len(parameters) :])]
 
@@ -147,16 +149,12 @@ def _interpreted(
     interpreter = _Interpreter(facts, CONSTANT if len(paths) > len(parameters) else INPUT)
     results = interpreter.run(closed, values, ())
     layers, bodies, calls = interpreter.layers, interpreter.bodies, interpreter.calls
+    structure = program.structure
     return Program(closed, facts, layers, bodies, calls, results, parameters, arguments, structure)
 
 
-def _closed_program(
-    apply: Apply, params: PyTree, inputs: tuple[Any, ...]
-) -> tuple[ClosedJaxpr, Any, dict[Path, Any], list[Any]]:
-    """Returns a model's program, its result's shape, the parameters by path, and its arguments.
-
-    The arguments are the parameters in their order, then the inputs without flags.
-    """
+def traced(apply: Apply, params: PyTree, inputs: tuple[Any, ...]) -> Traced:
+    """Traces a model; the arguments are the parameters in their order, then the inputs."""
     check_function(apply, "apply", "apply(params, *inputs)")
     entries, structure = dict(named_entries(params)), jax.tree.structure(params, is_leaf=is_entry)
     arrays = {path: entry for path, entry in entries.items() if hasattr(entry, "shape")}
@@ -167,10 +165,10 @@ def _closed_program(
         return apply(jax.tree.unflatten(structure, list(traced.values())), *inputs)
 
     flags = [i for i, x in enumerate(inputs) if is_flag(x)]
-    traced = jax.make_jaxpr(run, return_shape=True, static_argnums=[i + 1 for i in flags])
-    closed, shape = traced(leaves, *inputs)
+    make = jax.make_jaxpr(run, return_shape=True, static_argnums=[i + 1 for i in flags])
+    closed, shape = make(leaves, *inputs)
     arguments = jax.tree.leaves((leaves, [x for i, x in enumerate(inputs) if i not in flags]))
-    return closed, shape, arrays, arguments
+    return Traced(closed, [*arrays], arguments, jax.tree.structure(shape))
 
 
 def is_flag(x: Any) -> bool:

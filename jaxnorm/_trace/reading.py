@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from jaxnorm._checks import check_patterns
 from jaxnorm._node import is_node
 from jaxnorm._paths import Path, named_entries
 from jaxnorm._reparametrize import effective
-from jaxnorm._trace.interpret import Apply, Program, interpreted, is_flag, trace
+from jaxnorm._trace.interpret import Apply, Program, Traced, interpreted, is_flag, traced
 
 
 class Reading:
@@ -38,11 +39,12 @@ class Reading:
     def __init__(
         self, apply: Apply, params: PyTree, inputs: tuple[Any, ...], free: Sequence[str] = ()
     ) -> None:
+        check_patterns(free, "free")
         self.params, self.inputs, self.free = params, inputs, free
-        self._trace: Callable[[tuple[Any, ...]], Program] = partial(
-            _traced, apply, plain_shapes(params), free
+        self._trace: Callable[[tuple[Any, ...]], Traced] = partial(
+            traced, apply, plain_shapes(params)
         )
-        self._traced: dict[Hashable, Program | Exception] = {}
+        self._traced: dict[Hashable, Traced | Exception] = {}
         self._interpreted: dict[Hashable, Program] = {}
         self._traced[_shapes(inputs)] = self._trace(inputs)
 
@@ -99,16 +101,15 @@ class Reading:
 
         def program(inputs: tuple[Any, ...]) -> Program:
             shapes = _shapes(inputs)
-            found, key = self._of_shapes(shapes, inputs), (shapes, chosen, nodes)
-            if chosen is None and not nodes:
-                return found
+            key = shapes, chosen, nodes
             if key not in self._interpreted:
+                found = self._of_shapes(shapes, inputs)
                 self._interpreted[key] = interpreted(found, chosen, self.free, nodes)
             return self._interpreted[key]
 
         return program
 
-    def _of_shapes(self, shapes: Hashable, inputs: tuple[Any, ...]) -> Program:
+    def _of_shapes(self, shapes: Hashable, inputs: tuple[Any, ...]) -> Traced:
         """Returns the program that was traced for inputs of these shapes; raises what it raised."""
         if shapes not in self._traced:
             try:
@@ -159,6 +160,7 @@ def read(apply: Apply, params: PyTree, *inputs: Any, as_inputs: Sequence[str] = 
 
     Source: ours.
     """
+    check_patterns(as_inputs, "as_inputs")
     return Reading(apply, params, inputs, as_inputs)
 
 
@@ -166,10 +168,6 @@ def plain_shapes(params: PyTree) -> PyTree:
     """Returns plain parameters as they are, and the shapes of the effective ones of others."""
     nodes = any(map(is_node, jax.tree.leaves(params, is_leaf=is_node)))
     return jax.eval_shape(effective, params) if nodes else params
-
-
-def _traced(apply: Apply, params: PyTree, free: Sequence[str], inputs: tuple[Any, ...]) -> Program:
-    return trace(apply, params, inputs, free=free)
 
 
 def _shapes(inputs: tuple[Any, ...]) -> Hashable:
