@@ -80,11 +80,7 @@ def residual_factors(
     Source: the initialization of residual branches by their number is that of Radford et al. 2019,
     section 2.3; Ikami et al. 2021 start ResNet-110 so.
     """
-    return factors_of(Reading.of(apply, params, inputs, free), layout)
-
-
-def factors_of(net: Reading, layout: Layout | None = None) -> PyTree:
-    """Returns the `residual_factors` of a reading."""
+    net = Reading.of(apply, params, inputs, free)
     plain = net.plain
     kernels = None if layout is None else kernels_by_path(layout, plain)
     streams = residual_streams(net.program(kernels, nodes=True))

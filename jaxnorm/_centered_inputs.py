@@ -118,13 +118,7 @@ def centered_inputs(
     Kronecker factors (Martens and Grosse 2015) it is the part of the homogeneous coordinate.
     """
     check_optimizer(optimizer)
-    return centered_inputs_at(optimizer, Reading.of(apply, params, inputs, free), layout)
-
-
-def centered_inputs_at(
-    optimizer: optax.GradientTransformation, net: Reading, layout: Layout | None
-) -> optax.GradientTransformationExtraArgs:
-    """Does the work of `centered_inputs` for a reading, at its parameters."""
+    net = Reading.of(apply, params, inputs, free)
     pairs = pairs_of(net, layout)
     if not pairs:
         raise ValueError(

@@ -90,11 +90,7 @@ def data_dependent_init(
 
     Source: Salimans and Kingma 2016, section 3.
     """
-    return fitted_units(Reading.of(apply, params, inputs, free), layout, stddev)
-
-
-def fitted_units(net: Reading, layout: Layout, stddev: Setting = 1.0) -> PyTree:
-    """Does the work of `data_dependent_init` for a reading, at its parameters."""
+    net = Reading.of(apply, params, inputs, free)
     params = net.params
     units = _Units(_by_path(stddev, effective(params)), _with_channels(params))
 

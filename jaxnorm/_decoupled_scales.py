@@ -51,8 +51,8 @@ class DecoupledScalesState(NamedTuple):
 
 def decoupled_scales(
     optimizer: optax.GradientTransformation,
-    apply: Apply,
-    params: PyTree,
+    apply: Apply | Reading,
+    params: PyTree = None,
     *inputs: Any,
     layout: Layout | None = None,
     free: Sequence[str] = (),
@@ -72,7 +72,7 @@ def decoupled_scales(
 
     Args:
         optimizer: any optax transformation. It clips and decays v.
-        apply: ``apply(params, *inputs)``.
+        apply: a `Reading`, or ``apply(params, *inputs)``.
         params: plain parameters with the start fitted: units of norm 0 are measured by 1.
         *inputs: a minibatch, on which the first S are measured, and the other arguments.
         layout: the kernels, if they have a bias of their own; None for all.
@@ -87,13 +87,7 @@ def decoupled_scales(
     Source: the gradient of batch normalization (Ioffe and Szegedy 2015, section 3) by a layer's
     weights, with fixed statistics; scale and direction are those of Salimans and Kingma 2016.
     """
-    return decoupled_scales_at(optimizer, Reading(apply, params, inputs, free), layout)
-
-
-def decoupled_scales_at(
-    optimizer: optax.GradientTransformation, net: Reading, layout: Layout | None
-) -> optax.GradientTransformationExtraArgs:
-    """Does the work of `decoupled_scales` for a reading, at its parameters."""
+    net = Reading.of(apply, params, inputs, free)
     pairs = pairs_of(net, layout)
 
     def slopes(params: PyTree, *inputs: Any) -> ByPath:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxnorm._branches import factors_of
+from jaxnorm._branches import residual_factors
 from jaxnorm._describe import aligned
 from jaxnorm._finding import Finding, Kind
 from jaxnorm._layout import Layout
@@ -222,7 +222,7 @@ def _branch_ends(net: Reading) -> list[Path]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            factors = factors_of(net)
+            factors = residual_factors(net)
     except ValueError:
         return []
     return [path for path, factor in named_entries(factors) if factor != 1.0]

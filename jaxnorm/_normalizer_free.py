@@ -1,6 +1,7 @@
 """Batch normalization taken out of a network in one call: its start, and its optimizer."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -9,11 +10,11 @@ import numpy as np
 import optax
 from jaxtyping import PyTree
 
-from jaxnorm._branches import factors_of, scale_branches
-from jaxnorm._centered_inputs import centered_inputs_at
+from jaxnorm._branches import residual_factors, scale_branches
+from jaxnorm._centered_inputs import centered_inputs
 from jaxnorm._checks import check_optimizer, warn
-from jaxnorm._data_dependent_init import fitted_units
-from jaxnorm._decoupled_scales import decoupled_scales_at
+from jaxnorm._data_dependent_init import data_dependent_init
+from jaxnorm._decoupled_scales import decoupled_scales
 from jaxnorm._layout import Layout, layout_by
 from jaxnorm._numerics import nonzero, promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
@@ -179,7 +180,7 @@ def normalizer_free(
     constrained = _layout_of(roles, roles.zero_sums if zero_sums else set())
     some = zero_sums and bool(roles.zero_sums)
     raw = center_kernels(params, layout=constrained) if some else params
-    factors = factors_of(net) if quiet else None
+    factors = residual_factors(net) if quiet else None
     if fitted and roles.fitted:
         raw = _fitted(net, raw, roles, factors)
     elif factors is not None:
@@ -191,12 +192,12 @@ def normalizer_free(
     scaled = roles.fitted & roles.biases.keys()
     if decoupled and scaled:
         layout = _layout_of(roles, scaled)
-        optimizer = decoupled_scales_at(optimizer, net, layout)
+        optimizer = decoupled_scales(optimizer, net, layout=layout)
     if some:
         optimizer = optax.chain(optimizer, zero_sum_projection(constrained))
     if centered and roles.biases:
         layout = _layout_of(roles, {*roles.biases})
-        optimizer = centered_inputs_at(optimizer, net, layout)
+        optimizer = centered_inputs(optimizer, net, layout=layout)
     parts = {DATA: fitted and roles.fitted, BRANCHES: factors is not None, ZERO_SUMS: some}
     return raw, Applied.of(optimizer, [name for name, is_done in parts.items() if is_done])
 
@@ -268,8 +269,8 @@ def _fitted(net: Reading, raw: PyTree, roles: Roles, factors: PyTree | None) -> 
     layout = _layout_of(roles, roles.fitted)
 
     def fit(raw: PyTree, stddev: PyTree) -> PyTree:
-        at_these = lambda raw, *x: fitted_units(net.at(raw, x), layout, stddev)  # noqa: E731
-        return compiled(at_these, raw, net.inputs)
+        start = partial(data_dependent_init, net, layout=layout, stddev=stddev)
+        return compiled(start, raw, net.inputs)
 
     raw = fit(scale_branches(raw, at_others), factors)
     if not roles.gated:

@@ -17,7 +17,7 @@ from jaxnorm._paths import Path
 from jaxnorm._statistics import batch_moments, kurtosis
 from jaxnorm._trace.interpret import Apply
 from jaxnorm._trace.layers import KernelCall, run_layers
-from jaxnorm._trace.queries import layout_of
+from jaxnorm._trace.queries import traced_layout
 from jaxnorm._trace.reading import Reading
 
 Scalar = Float[Array, ""]
@@ -119,7 +119,7 @@ def measured(
     net: Reading, loss: Loss | None, layout: Layout | None
 ) -> tuple[dict[str, Scalar], dict[str, int]]:
     """Returns the statistics, and the number of positions of each layer."""
-    layout = layout or layout_of(net)
+    layout = layout or traced_layout(net)
     scans: Scans = {}
 
     def run(probes: dict[str, Any]) -> tuple[Scalar, dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from jaxtyping import PyTree
 
-from jaxnorm._branches import factors_of
+from jaxnorm._branches import residual_factors
 from jaxnorm._checks import check_patterns
 from jaxnorm._describe import aligned
 from jaxnorm._layout import kernels_by_path
@@ -16,7 +16,7 @@ from jaxnorm._trace.batch_statistics import kernels_before_stored_statistics
 from jaxnorm._trace.gates import gates, kernels_of_gates
 from jaxnorm._trace.interpret import Apply
 from jaxnorm._trace.kernels import biased_kernels, measurable_kernels
-from jaxnorm._trace.queries import layout_of
+from jaxnorm._trace.queries import traced_layout
 from jaxnorm._trace.reading import Reading
 from jaxnorm._trace.roles import heads as kernels_of_heads
 from jaxnorm._trace.roles import single_feature_kernels
@@ -94,7 +94,7 @@ def describe_roles(
     """
     net = Reading.of(apply, params, inputs, free)
     roles = roles_of(net, heads)
-    factors = dict(named_entries(factors_of(net)))
+    factors = dict(named_entries(residual_factors(net)))
     yes = {True: "yes", False: "no"}
     rows = [
         (
@@ -111,7 +111,7 @@ def describe_roles(
 
 def roles_of(net: Reading, heads: Sequence[str] | None = None) -> Roles:
     """Returns the roles of the kernels of a model, read off its program."""
-    axes = kernels_by_path(layout_of(net), net.plain)
+    axes = kernels_by_path(traced_layout(net), net.plain)
     program = net.program(axes, nodes=True)
     executed = (layer.product.form.path for layer in program.layers.values())
     fan_in = {path: axes[path] for path in dict.fromkeys([*executed, *axes]) if path in axes}

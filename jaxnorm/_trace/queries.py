@@ -75,11 +75,7 @@ def traced_layout(
         >>> traced_layout(apply, params, jnp.ones((3, 8)))(params)
         {'bias': None, 'qkv': (-3,)}
     """
-    return layout_of(Reading.of(apply, params, inputs, free))
-
-
-def layout_of(net: Reading) -> Layout:
-    """Returns the `traced_layout` of a reading."""
+    net = Reading.of(apply, params, inputs, free)
     known = _fan_in_axes(net.program().facts, net.plain)
     warn_of_batch_normalization(net)
     return layout_by(lambda path, entry: known.get(path))

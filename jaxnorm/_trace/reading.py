@@ -25,6 +25,7 @@ class Reading:
         params: the parameters, or their shapes.
         inputs: the other arguments, arrays or their shapes.
         free: regular expressions of parameters that count as inputs.
+        plain: plain parameters: values, or the shapes of the effective ones of nodes.
 
     Under jit a reading that was made outside is a constant of the program; one that is made inside
     holds traced values, and must not leave.
@@ -41,9 +42,8 @@ class Reading:
     ) -> None:
         check_patterns(free, "free")
         self.params, self.inputs, self.free = params, inputs, free
-        self._trace: Callable[[tuple[Any, ...]], Traced] = partial(
-            traced, apply, plain_shapes(params)
-        )
+        self.plain = plain_shapes(params)
+        self._trace: Callable[[tuple[Any, ...]], Traced] = partial(traced, apply, self.plain)
         self._traced: dict[Hashable, Traced | Exception] = {}
         self._interpreted: dict[Hashable, Program] = {}
         self._traced[_shapes(inputs)] = self._trace(inputs)
@@ -69,20 +69,15 @@ class Reading:
             )
         return apply if params is None else apply.at(params, inputs or apply.inputs)
 
-    @property
-    def plain(self) -> PyTree:
-        """Plain parameters: values, or the shapes of the effective ones of nodes."""
-        return plain_shapes(self.params)
-
     def at(self, params: PyTree, inputs: tuple[Any, ...]) -> "Reading":
         """Returns the reading at other values of parameters and inputs.
 
         Inputs of other shapes or types, or other flags, cost another trace. Raises ValueError for
         parameters of other paths or shapes.
         """
-        _check_same_shapes(params, self.params)
         other = copy.copy(self)
-        other.params, other.inputs = params, inputs
+        other.params, other.inputs, other.plain = params, inputs, plain_shapes(params)
+        _check_same_shapes(other.plain, self.plain)
         return other
 
     def program(self, kernels: Iterable[Path] | None = None, nodes: bool = False) -> Program:
@@ -181,7 +176,7 @@ def _check_same_shapes(params: PyTree, wanted: PyTree) -> None:
     """Raises ValueError, with the first path, for parameters of other paths or shapes."""
     made, known = (
         {path: getattr(x, "shape", None) for path, x in named_entries(tree)}
-        for tree in (plain_shapes(params), plain_shapes(wanted))
+        for tree in (params, wanted)
     )
     for path in dict.fromkeys((*known, *made)):
         if made.get(path) != known.get(path):
