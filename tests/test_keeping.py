@@ -77,6 +77,7 @@ def small_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "product", convolution)
     monkeypatch.setattr(variants, "product", convolution)
     monkeypatch.setattr(averaged, "product", convolution)
+    monkeypatch.setattr(networks, "product", convolution)
 
 
 #: Network, float64, and `exact`.

@@ -19,7 +19,7 @@ import optax
 
 from examples.keeping.networks import Network, drawn, plain, residual
 from examples.keeping.stages import VARIANTS
-from examples.keeping.variants import Training, Variant, make_training, step_of, without_scales
+from examples.keeping.variants import Training, as_it_is, make_training, step_of, without_scales
 
 ROWS, COLUMNS, ACTIONS = 12, 9, 3
 ENVIRONMENTS, CAPACITY, FIRST, BATCH = 8, 8192, 1024, 32
@@ -108,25 +108,20 @@ def without_anything(network: Network, tx: optax.GradientTransformation) -> Trai
         return params, None, tx.init(params)
 
     forward = lambda params, memory, x: (plain(network, params, x), None)  # noqa: E731
-    as_before = lambda t, memory, seen, old, new: memory  # noqa: E731
-    renewed = lambda opt_state, params, memory, x: opt_state  # noqa: E731
-    return Training(
-        start,
-        tx,
-        forward,
-        as_before,
-        renewed,
-        lambda params, memory: params,
-        partial(plain, network),
-    )
+    after = lambda t, memory, seen, old, new: memory  # noqa: E731
+    plain_params = lambda params, memory: params  # noqa: E731
+    return Training(start, tx, forward, after, as_it_is, plain_params, partial(plain, network))
 
 
-def learned(variant: Variant, seed: int) -> list[float]:
-    """Trains an agent, and returns its greedy returns after `SHOWN` updates."""
+def learned(name: str, seed: int) -> list[float]:
+    """Trains an agent by a variant, and returns its greedy returns after `SHOWN` updates."""
     key = jax.random.key(1000 + seed)
     first, tx = random_play(key), optax.adam(1.0)
-    make = without_anything if variant.name == NOTHING else None
-    training = make(NETWORK, tx) if make else make_training(NETWORK, variant, first.x[:256], tx)
+    training = (
+        without_anything(NETWORK, tx)
+        if name == NOTHING
+        else make_training(NETWORK, VARIANTS[name], first.x[:256], tx)
+    )
     logits_of = lambda carry, x: training.logits(training.plain_params(*carry[:2]), x)  # noqa: E731
 
     def one(state: Any, t: jax.Array) -> tuple[Any, None]:
@@ -180,13 +175,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     names = [NOTHING, "batch normalization", "call", "own", "full", "full predicted"]
-    parser.add_argument("--variants", nargs="+", default=names)
+    parser.add_argument("--variants", nargs="+", default=names, choices=[NOTHING, *VARIANTS])
     options = parser.parse_args()
     print("variant,seed," + ",".join(f"after {n}" for n in SHOWN), flush=True)
     for name in options.variants:
-        variant = VARIANTS.get(name, Variant(NOTHING))
         for seed in options.seeds:
-            returns = learned(variant, seed)
+            returns = learned(name, seed)
             print(f"{name},{seed}," + ",".join(f"{value:.3f}" for value in returns), flush=True)
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from examples.keeping.networks import Kind, Network, Params, along, product
+from examples.keeping.networks import Kind, Network, Params, along, normalized, product
 from examples.keeping.reference import EPSILON, over_examples, projected, standardized, stop
 
 
@@ -103,16 +103,13 @@ def forward(
     """
     measured = {}
 
-    def layer(name: str, x: jax.Array, kind: Kind) -> jax.Array:
-        leaf = params[name]
-        if not kind.normalized:
-            y = product(x, leaf["kernel"], kind)
-            return y + along(leaf["bias"], y)
-        y = kept(leaf["kernel"], averages[name], x, kind, s)
-        measured[name] = moments(stop(y), averages[name], stop(x), leaf["kernel"], kind, s)
-        return along(leaf["scale"], y) * y + along(leaf["bias"], y)
+    def standardize(name: str, x: jax.Array, kind: Kind) -> jax.Array:
+        kernel, average = params[name]["kernel"], averages[name]
+        y = kept(kernel, average, x, kind, s)
+        measured[name] = moments(stop(y), average, stop(x), kernel, kind, s)
+        return y
 
-    return network(layer, x), measured
+    return normalized(network, params, standardize, x), measured
 
 
 def kept(kernel: jax.Array, average: Slow, x: jax.Array, kind: Kind, s: Averaged) -> jax.Array:
@@ -159,20 +156,16 @@ def started(network: Network, params: Params, x: jax.Array, s: Averaged) -> dict
     """Returns averages that have seen no update: the moments of these examples, layer by layer."""
     averages = {}
 
-    def layer(name: str, x: jax.Array, kind: Kind) -> jax.Array:
-        leaf = params[name]
-        if not kind.normalized:
-            y = product(x, leaf["kernel"], kind)
-            return y + along(leaf["bias"], y)
-        kernel = centered(leaf["kernel"]) if s.zero_sums else leaf["kernel"]
+    def standardize(name: str, x: jax.Array, kind: Kind) -> jax.Array:
+        kernel = params[name]["kernel"]
+        kernel = centered(kernel) if s.zero_sums else kernel
         y = product(x, kernel, kind)
         zero, one = jnp.zeros(y.shape[-1], y.dtype), jnp.ones(y.shape[-1], y.dtype)
         raw = Slow(zero, one - EPSILON, 0 * kernel, zero, zero, jnp.zeros((), y.dtype))
         average = averages[name] = moments(y, raw, x, kernel, kind, s)
-        y = (y - along(average.mean, y)) * jax.lax.rsqrt(along(average.var, y) + EPSILON)
-        return along(leaf["scale"], y) * y + along(leaf["bias"], y)
+        return (y - along(average.mean, y)) * jax.lax.rsqrt(along(average.var, y) + EPSILON)
 
-    network(layer, x)
+    normalized(network, params, standardize, x)
     return averages
 
 

@@ -91,6 +91,23 @@ def plain(network: Network, params: Params, x: jax.Array, product: Any = product
     return network(layer, x)
 
 
+def normalized(network: Network, params: Params, standardize: Layer, x: jax.Array) -> jax.Array:
+    """Returns the logits; ``standardize(name, x, kind)`` returns ŷ, before its scale and bias.
+
+    Classifiers and gates, which are not normalized, have their product and bias alone.
+    """
+
+    def layer(name: str, x: jax.Array, kind: Kind) -> jax.Array:
+        leaf = params[name]
+        if not kind.normalized:
+            y = product(x, leaf["kernel"], kind)
+            return y + along(leaf["bias"], y)
+        y = standardize(name, x, kind)
+        return along(leaf["scale"], y) * y + along(leaf["bias"], y)
+
+    return network(layer, x)
+
+
 def drawn(network: Network, key: jax.Array, x: jax.Array) -> Params:
     """Returns random kernels, scales of 1 and biases of 0."""
     params: Params = {}

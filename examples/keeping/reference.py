@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from examples.keeping.networks import Kind, Network, Params, along, product
+from examples.keeping.networks import Kind, Network, Params, along, normalized, product
 
 EPSILON = 1e-5
 stop = jax.lax.stop_gradient
@@ -82,16 +82,13 @@ def forward(
     """Returns the logits, and the moments of these examples by layer."""
     measured = {}
 
-    def layer(name: str, x: jax.Array, kind: Kind) -> jax.Array:
-        leaf = params[name]
-        if not kind.normalized:
-            y = product(x, leaf["kernel"], kind)
-            return y + along(leaf["bias"], y)
-        y = kept(leaf["kernel"], averages[name], x, kind, s)
-        measured[name] = moments(stop(y), averages[name], stop(x), leaf["kernel"], kind, s)
-        return along(leaf["scale"], y) * y + along(leaf["bias"], y)
+    def standardize(name: str, x: jax.Array, kind: Kind) -> jax.Array:
+        kernel, average = params[name]["kernel"], averages[name]
+        y = kept(kernel, average, x, kind, s)
+        measured[name] = moments(stop(y), average, stop(x), kernel, kind, s)
+        return y
 
-    return network(layer, x), measured
+    return normalized(network, params, standardize, x), measured
 
 
 def kept(kernel: jax.Array, average: Moments, x: jax.Array, kind: Kind, s: Settings) -> jax.Array:

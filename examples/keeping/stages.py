@@ -104,8 +104,6 @@ BEARING = (
     "full predicted clipped",
     "full young",
 )
-FIRST_THREE = ("batch normalization", "call", "full")
-CANDIDATES = ("full predicted",)
 FEW_ROWS = ("batch normalization", "call", "own .997", "full .997")
 SLOW = (
     "own slow",
@@ -136,10 +134,6 @@ STAGES = {
     "5 fast averages": list(
         runs(("U-Net",), ("own", "full"), (0.03, 0.01), batch=2, updates=1000),
     ),
-    "9 fast averages": [
-        *runs(GATE[:1], ("own", "full"), (0.03, 0.01), batch=2, updates=3000),
-        *runs(GATE[:1], ("own", "full"), (0.03, 0.01), batch=4, updates=2000),
-    ],
     "5 seeds": list(
         runs(
             ("U-Net",),
@@ -169,18 +163,22 @@ STAGES = {
         *runs(GATE[:1], ZERO_SUMS, (0.03, 0.01), batch=2, updates=3000),
         *runs(GATE[:1], ZERO_SUMS, (0.03, 0.01), batch=4, updates=2000),
     ],
+    "9 fast averages": [
+        *runs(GATE[:1], ("own", "full"), (0.03, 0.01), batch=2, updates=3000),
+        *runs(GATE[:1], ("own", "full"), (0.03, 0.01), batch=4, updates=2000),
+    ],
     "10 zero sums": list(runs(GATE, ZERO_SUMS[:1], (0.1, 0.3), updates=1000)),
     "10 clipping": list(runs(GATE[:1], CLIPPED, (0.1, 0.3))),
-    "10 candidates": list(runs(GATE, CANDIDATES, (0.1, 0.3), updates=1000)),
+    "10 candidates": list(runs(GATE, ("full predicted",), (0.1, 0.3), updates=1000)),
     "10 bearing": list(runs(GATE[:0:-1], BEARING, (0.3,))),
     "10 ahead": list(runs(GATE, ("full ahead", "full ahead clipped"), (0.3,))),
     "10 older parts": list(runs(GATE, OLDER, (0.1,), updates=1000)),
     "10 proxy": list(runs(GATE[:2], PROXIES, (0.1,), updates=1000)),
     "11 gate, best rates": [
-        *runs(GATE[::2], FIRST_THREE[:2], (0.1,), updates=1000, seeds=(1, 2)),
-        *runs(GATE[1:2], FIRST_THREE[:1], (0.3,), updates=1000, seeds=(1, 2)),
-        *runs(GATE[1:2], FIRST_THREE[1:2], (0.1,), updates=1000, seeds=(1, 2)),
-        *runs(GATE, FIRST_THREE[2:], (0.1,), updates=1000, seeds=(1, 2)),
+        *runs(GATE[::2], FIRST[:2], (0.1,), updates=1000, seeds=(1, 2)),
+        *runs(GATE[1:2], FIRST[:1], (0.3,), updates=1000, seeds=(1, 2)),
+        *runs(GATE[1:2], FIRST[1:2], (0.1,), updates=1000, seeds=(1, 2)),
+        *runs(GATE, ("full",), (0.1,), updates=1000, seeds=(1, 2)),
     ],
     "11 gate, predicted": [
         *runs(GATE[2:], ("full predicted",), (0.3,), updates=1000, seeds=(1, 2)),

@@ -24,7 +24,7 @@ Cells = dict[tuple[str, float], list[dict[str, str]]]
 
 REFERENCE, CALL = "batch normalization", "call"
 
-#: Variants that are drawn together, each in one colour in all pictures.
+#: Variants that are drawn together, each in one color in all pictures.
 COMPARED = (REFERENCE, CALL, "own", "full", "full predicted", "zero sums .9", "full .997")
 
 #: What a run counts that is not finite: a constant guess.
@@ -120,17 +120,17 @@ def draw(setting: Setting, cells: Cells, path: Path) -> None:
     others = [name for name in known if name not in COMPARED]
     figure = new_figure(columns=2, width=6, height=4.8)
     for axes, names in zip(figure.axes, (COMPARED, (REFERENCE, *others)), strict=True):
-        _draw_lines(axes, cells, [name for name in names if name in known])
+        shown_here = [name for name in names if name in known]
+        _draw_lines(axes, cells, {name: [*COMPARED, *others].index(name) for name in shown_here})
     figure.suptitle(title(setting))
     path.write_bytes(picture(figure))
 
 
-def _draw_lines(axes: Any, cells: Cells, variants: list[str]) -> None:
-    others = [name for name in variants if name not in COMPARED]
-    for variant in variants:
+def _draw_lines(axes: Any, cells: Cells, variants: dict[str, int]) -> None:
+    """Draws a line per variant in the style of its index."""
+    for variant, index in variants.items():
         rates = sorted(rate for name, rate in cells if name == variant)
-        place = len(COMPARED) + others.index(variant) if variant in others else None
-        style = line_style(COMPARED.index(variant) if place is None else place)
+        style = line_style(index)
         axes.plot(rates, [mean(cells[variant, r]) for r in rates], label=variant, **style)
         for rate in rates:
             seeds = [accuracy(row) for row in cells[variant, rate]]

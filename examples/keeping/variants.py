@@ -4,7 +4,7 @@ A variant's ``memory`` is what it carries beside parameters and optimizer: runni
 slow averages, and None for the call.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from examples.keeping.networks import (
     along,
     convolution,
     drawn,
+    normalized,
     plain,
     product,
 )
@@ -43,7 +44,7 @@ class Variant(NamedTuple):
         length: factor on the kernels V at the start.
         clipped: whether the gradient of each layer is clipped to norm 1.
         ahead: whether a second forward pass moves the averages as each step moves the moments.
-        parts: of the call, on top: "quiet" branches, "zero sums", "relative" steps.
+        parts: of the call, on slow averages: "quiet" branches, "zero sums", "relative" steps.
         proxy: of the call: the layers with proxy normalization, "all" or those before "depthwise".
     """
 
@@ -98,17 +99,14 @@ def batch_normalized(
     """Returns the logits under batch normalization, and the moments of the batch by layer."""
     measured = {}
 
-    def layer(name: str, x: jax.Array, kind: Kind) -> jax.Array:
-        leaf, y = params[name], product(x, params[name]["kernel"], kind)
-        if not kind.normalized:
-            return y + along(leaf["bias"], y)
+    def standardize(name: str, x: jax.Array, kind: Kind) -> jax.Array:
+        y = product(x, params[name]["kernel"], kind)
         mean = over_examples(y)
         var = over_examples((y - mean) ** 2)
         measured[name] = Moments(*map(jax.lax.stop_gradient, (mean.ravel(), var.ravel())))
-        y = (y - mean) * jax.lax.rsqrt(var + EPSILON)
-        return along(leaf["scale"], y) * y + along(leaf["bias"], y)
+        return (y - mean) * jax.lax.rsqrt(var + EPSILON)
 
-    return network(layer, x), measured
+    return normalized(network, params, standardize, x), measured
 
 
 def looked_ahead(
@@ -117,18 +115,15 @@ def looked_ahead(
     """Returns the averages, moved as the step moved the moments of its own examples."""
     result = {}
 
-    def layer(name: str, x: jax.Array, kind: Kind) -> jax.Array:
-        leaf, y = new[name], product(x, new[name]["kernel"], kind)
-        if not kind.normalized:
-            return y + along(leaf["bias"], y)
+    def standardize(name: str, x: jax.Array, kind: Kind) -> jax.Array:
+        y = product(x, new[name]["kernel"], kind)
         mean, old, before = over_examples(y), averages[name], measured[name]
         var = old.var + over_examples((y - mean) ** 2).ravel() - before.var
         ahead = Moments(old.mean + mean.ravel() - before.mean, jnp.maximum(var, old.var / 4))
         result[name] = ahead
-        y = (y - along(ahead.mean, y)) * jax.lax.rsqrt(along(ahead.var, y) + EPSILON)
-        return along(leaf["scale"], y) * y + along(leaf["bias"], y)
+        return (y - along(ahead.mean, y)) * jax.lax.rsqrt(along(ahead.var, y) + EPSILON)
 
-    network(layer, x)
+    normalized(network, new, standardize, x)
     return result
 
 
@@ -233,23 +228,24 @@ def make_training(
         return looked_ahead(network, averages, measured, new, x) if variant.ahead else averages
 
     plain_params = lambda params, memory: folded(shaped(params), memory)  # noqa: E731
-    return Training(start, tx, forward, after, _as_it_is, plain_params, partial(plain, network))
+    return Training(start, tx, forward, after, as_it_is, plain_params, partial(plain, network))
 
 
-def _as_it_is(opt_state: Any, params: Any, memory: Any, x: jax.Array) -> Any:
+def as_it_is(opt_state: Any, params: Any, memory: Any, x: jax.Array) -> Any:
     """Returns the state of the optimizer, of which nothing is renewed."""
     del params, memory, x
     return opt_state
 
 
-def zero_sums(params: Params) -> Params:
-    """Returns parameters whose kernels of several inputs have zero sums, without classifiers."""
-    return {
-        name: leaf | {"kernel": averaged.centered(leaf["kernel"])}
-        if "scale" in leaf and leaf["kernel"].shape[2] > 1
-        else leaf
-        for name, leaf in params.items()
-    }
+def zero_sums(params: Params, names: Collection[str] | None = None) -> Params:
+    """Returns parameters whose kernels of these layers have zero sums.
+
+    None for the normalized layers of several inputs.
+    """
+    if names is None:
+        names = [n for n, x in params.items() if "scale" in x and x["kernel"].shape[2] > 1]
+    kernels = {n: {"kernel": averaged.centered(params[n]["kernel"])} for n in names}
+    return {name: leaf | kernels.get(name, {}) for name, leaf in params.items()}
 
 
 def without_scales(params: Params) -> Params:
@@ -291,16 +287,9 @@ def _averaged(
         )
 
     def plain_params(params: Params, memory: Any) -> Params:
-        if s.zero_sums:
-            params = {
-                name: leaf | {"kernel": averaged.centered(leaf["kernel"])}
-                if name in memory
-                else leaf
-                for name, leaf in params.items()
-            }
-        return folded(params, memory)
+        return folded(zero_sums(params, memory) if s.zero_sums else params, memory)
 
-    return Training(start, tx, forward, after, _as_it_is, plain_params, partial(plain, network))
+    return Training(start, tx, forward, after, as_it_is, plain_params, partial(plain, network))
 
 
 def decay_at(variant: Variant, t: Any) -> Any:
