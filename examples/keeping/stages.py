@@ -188,6 +188,9 @@ STAGES = {
         *runs(GATE[:1], ("full predicted",), (0.1,), updates=1000, seeds=(1, 2)),
         *runs(GATE[:1], ("full predicted",), (0.3,), (False,)),
     ],
+    "11 batch normalization without warm-up": list(
+        runs(GATE[1:], FIRST[:1], (0.3,), (False,)),
+    ),
     "11 gate": list(runs(GATE, FIRST, RATES, updates=1000, seeds=SEEDS)),
     "12 gate without warm-up": list(
         runs(GATE, FIRST, RATES, (False,), updates=1000, seeds=SEEDS),
