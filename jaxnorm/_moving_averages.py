@@ -146,7 +146,7 @@ def normalized_backward(call: KernelCall, node: MovingAverages, groups: int) -> 
 
     The gradient δ of the product goes on without the part that moves mean and variance of a unit
     in its group, δ - mean(δ) - ŷ mean(δ ŷ), where ŷ is standardized by the group. The gradient of
-    the scale is the sum of δ ŷ; those of the averages carry the sums of V x about the old average.
+    the scale is its own; those of the averages carry the sums of V x about the old average.
     """
     places = tuple(sorted(call.unit_axes))
     rows = call.sample_axis if groups > 1 else None
@@ -197,8 +197,8 @@ def _backward(sums: Sums, saved: Any, delta: Values) -> tuple[Values, ...]:
     d_mean, z_mean = d.mean(axes, keepdims=True), z.mean(axes, keepdims=True)
     square, moment = (z * z).mean(axes, keepdims=True), (d * z).mean(axes, keepdims=True)
     z_var = jnp.maximum(square - z_mean**2, 0) + sums.along(EPSILON * factor**2, y)
-    moment = moment - d_mean * z_mean
-    kept = d - d_mean - (z - z_mean) * quotient(moment, z_var)
+    slope = quotient(moment - d_mean * z_mean, z_var)
+    kept = d - d_mean - (z - z_mean) * slope
 
     def total(of_groups: Values) -> Values:
         """Returns sums over all values, from means of groups."""
@@ -206,7 +206,7 @@ def _backward(sums: Sums, saved: Any, delta: Values) -> tuple[Values, ...]:
         return values * of_groups.sum(sums.group_axis).reshape(scale.shape)
 
     back = quotient(jnp.ones_like(factor), factor)  # 0 where the scale is 0
-    of_scale = jnp.sign(factor) * total(quotient(moment, jnp.sqrt(z_var)))
+    of_scale = quotient(total(moment), promote(scale))
     of_count = jnp.where(factor == 0, 0, TINY * total(jnp.ones_like(z_mean)))
     return (
         kept.reshape(y.shape).astype(y.dtype),
