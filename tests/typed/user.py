@@ -39,6 +39,9 @@ def transforms(params: Tree, gradients: Tree) -> Tree:
 def in_one_call(params: Tree, x: Array) -> Tree:
     print(jn.describe_roles(apply, params, x, heads=["head"]))
     raw, tx = jn.normalizer_free(apply, params, optax.adam(1e-3), x, heads=["head"])
+    in_loss, averaged, tx = jn.moving_average_normalization(apply, params, optax.sgd(0.1), x)
+    nodes = [node for node in averaged.values() if isinstance(node, jn.MovingAverages)]
+    print(in_loss(averaged, x), nodes, tx.applied)
     inner = optax.chain(optax.sgd(0.1), jn.zero_sum_projection(jn.flax_layout))
     wrapped: optax.GradientTransformationExtraArgs = jn.centered_inputs(inner, apply, params, x)
     state: jn.CenteredInputsState = wrapped.init(jn.center_kernels(params))
