@@ -1,6 +1,6 @@
 """Means of the inputs of each kernel, as the weights see them: one derivative per product."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
 import jax
@@ -172,7 +172,7 @@ def check_finite_statistics(values: ByPath, name: str) -> None:
         )
 
 
-def check_same_tree(pairs: Pairs, tree: PyTree, name: str) -> None:
+def check_same_tree(pairs: Collection[Path], tree: PyTree, name: str) -> None:
     """Raises ValueError for a tree with none of these kernels, unless a mask hides them."""
     entries = named_entries(tree)
     paths = {tuple(path) for path, _ in entries}

@@ -156,7 +156,7 @@ def moving_average_normalization(
 
 
 def _check_groups(groups: int | None) -> None:
-    if groups is not None and (not isinstance(groups, int) or groups < 1):
+    if groups is not None and groups < 1:
         raise ValueError(f"groups is {groups!r}; wanted a number from 1, or None.")
 
 

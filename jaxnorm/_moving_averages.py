@@ -155,7 +155,7 @@ def normalized_backward(call: KernelCall, node: MovingAverages, groups: int) -> 
         _of_layer(x, call, of_units) for x in (node.scale, node.mean, node.variance, node.count)
     ]
     sums = Sums(places, rows, groups, str(call.path))
-    return _normalized(sums, *vary_alike(call.output, *statistics))  # type: ignore[no-any-return]
+    return _normalized(sums, *vary_alike(call.output, *statistics))
 
 
 def _of_layer(values: Values, call: KernelCall, of_units: list[int]) -> Values:
