@@ -357,7 +357,8 @@ def _call(
 
     def start(seed: Any, x: jax.Array) -> Any:
         raw, tx_of_seed, names = called(seed, x)
-        first = {name: jn.effective(raw)[name]["bias"] for name in names}
+        # Their own copies: a step that is given the raw parameters donates them.
+        first = {name: jnp.copy(jn.effective(raw)[name]["bias"]) for name in names}
         return raw, first, tx_of_seed.init(raw)
 
     def forward(raw: Any, first: Any, x: jax.Array) -> Any:
