@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from jaxnorm._rate_findings import Layers, Row, by_layer, rate_findings, size
 from jaxnorm._reparametrize import effective
 from jaxnorm._trace.graph import has_scale
 from jaxnorm._trace.interpret import Apply
-from jaxnorm._trace.reading import Reading
+from jaxnorm._trace.reading import Reading, of_reading
 
 #: The result of `propagation`.
 Signal = dict[str, Scalar]
@@ -41,15 +41,15 @@ INCLUDED = {
 }
 
 
+@of_reading
 def propagation_findings(
-    apply: Apply | Reading,
+    net: Reading,
     params: PyTree = None,
     *inputs: Any,
     loss: Loss | None = None,
     start: PyTree | None = None,
     applied: Collection[str] = (),
     layout: Layout | None = None,
-    free: Sequence[str] = (),
 ) -> list[Finding]:
     """Faults of a network's signal before its first step, or in training, by `propagation`.
 
@@ -74,15 +74,15 @@ def propagation_findings(
     the limits for its start.
 
     Args:
-        apply: as in `propagation`.
-        params: as in `propagation`, not traced.
-        *inputs: as in `propagation`: some 64 rows of the training data.
+        net: the model, as `read` returns it.
+        params: the parameters of now, if they are not the reading's; nodes are made effective.
+        *inputs: some 64 rows of the training data and the other arguments, if they are not the
+            reading's.
         loss: as in `propagation`.
         start: of a network in training, a copy of its parameters before the first step, not traced.
         applied: names of functions of this library whose work is in force, such as the ``applied``
             of `normalizer_free`'s optimizer; none of them is a remedy.
         layout: as in `propagation`.
-        free: as in `propagation`.
 
     Returns:
         Findings, the causes first; none for a network with nothing off.
@@ -94,19 +94,20 @@ def propagation_findings(
     split along explicit axes, call it inside ``jax.set_mesh``.
 
     Example:
+        >>> from jaxnorm import read
         >>> import jax.numpy as jnp
         >>> params = [{"kernel": jnp.full((1, 1), 30.0)} for _ in range(3)]
         >>> def apply(params, x):
         ...     for layer in params:
         ...         x = x @ layer["kernel"]
         ...     return x
-        >>> (finding,) = propagation_findings(apply, params, jnp.array([[-1.0], [1.0]]))
+        >>> (finding,) = propagation_findings(read(apply, params, jnp.array([[-1.0], [1.0]])))
         >>> finding.kind, round(finding.values["forward"]), finding.remedies
         ('size', 30, ('variance_preserving_init',))
 
     Source: ours.
     """
-    net = Reading.of(apply, params, inputs, free)
+    net = net.now(params, inputs)
     looked_at = partial(_looked_at, loss=loss, layout=layout)
     return _with_start(looked_at, net, start, applied)[1]
 
@@ -119,21 +120,21 @@ def describe_propagation(
     start: PyTree | None = None,
     applied: Collection[str] = (),
     layout: Layout | None = None,
-    free: Sequence[str] = (),
 ) -> str:
     """Table of `propagation` for a terminal, with a last line that names what is off and a remedy.
 
     The last line is "Nothing is off.", or lists the `propagation_findings` after "Off:".
 
     Args:
-        apply: as in `propagation`.
-        params: as in `propagation`, not traced.
-        *inputs: as in `propagation`: some 64 rows of the training data.
+        apply: a reading, or ``apply(params, *inputs)``, any library's model as a function of plain
+            parameters.
+        params: the parameters, not traced; optional beside a reading.
+        *inputs: some 64 rows of the training data and the other arguments; optional beside a
+            reading.
         loss: as in `propagation`.
         start: as in `propagation_findings`.
         applied: as in `propagation_findings`.
         layout: as in `propagation`.
-        free: as in `propagation`.
 
     Returns:
         Lines of text: a table of the layers in execution order, and the last line.
@@ -160,7 +161,7 @@ def describe_propagation(
 
     Source: ours.
     """
-    net = Reading.of(apply, params, inputs, free)
+    net = Reading.of(apply, params, inputs)
     looked_at = partial(_looked_at, loss=loss, layout=layout)
     signal, findings = _with_start(looked_at, net, start, applied)
     layers = by_layer(signal)

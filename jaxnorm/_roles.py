@@ -53,7 +53,6 @@ def describe_roles(
     params: PyTree = None,
     *inputs: Any,
     heads: Sequence[str] | None = None,
-    free: Sequence[str] = (),
 ) -> str:
     """Table of what `normalizer_free` does with each kernel of a network.
 
@@ -62,7 +61,6 @@ def describe_roles(
         params: its parameters, or their shapes.
         *inputs: the other arguments, arrays or their shapes.
         heads: as in `normalizer_free`.
-        free: as in `normalizer_free`.
 
     Returns:
         Lines of text, one per kernel in the order of execution: whether it makes a result
@@ -92,7 +90,7 @@ def describe_roles(
         block/kernel  hidden  yes        1       yes
         head/kernel   head    no         random  yes
     """
-    net = Reading.of(apply, params, inputs, free)
+    net = Reading.of(apply, params, inputs)
     roles = roles_of(net, heads)
     factors = dict(named_entries(residual_factors(net)))
     yes = {True: "yes", False: "no"}

@@ -47,7 +47,7 @@ def factors_of(spelling: Spelling) -> dict[str, float]:
     standard = jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard")
     with standard[0], standard[1], warnings.catch_warnings():
         warnings.simplefilter("error")
-        tree = jn.residual_factors(apply, params, *inputs, free=free)
+        tree = jn.residual_factors(jn.read(apply, params, *inputs, as_inputs=free))
     return {path: factor for path, factor in by_path(tree).items() if factor != 1}
 
 
