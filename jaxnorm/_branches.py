@@ -1,7 +1,7 @@
 """Residual branches that start quietly: factors read off a model's program."""
 
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -73,12 +73,39 @@ def residual_factors(
     Source: the initialization of residual branches by their number is that of Radford et al. 2019,
     section 2.3; Ikami et al. 2021 start ResNet-110 so.
     """
-    plain = net.plain
-    kernels = None if layout is None else kernels_by_path(layout, plain)
-    streams = residual_streams(net.program(kernels, nodes=True))
+    factors, scaled, refusal = branch_factors(net, layout)
+    if refusal:
+        raise ValueError(refusal)
+    if scaled:
+        warn(
+            f"the model scales the branches that end in {listed(sorted(scaled))} itself, by small "
+            "scales, zeros or a constant: residual_factors leaves them as they are."
+        )
+    return map_entries(lambda path, x: x if is_absent(x) else factors.get(path, 1.0), net.plain)
+
+
+class BranchFactors(NamedTuple):
+    """Factors of the branches of a model.
+
+    Attributes:
+        factors: 1/sqrt(L) by the path of the last parameter of each branch.
+        scaled: the last parameters of the branches that the model scales itself.
+        refusal: why there are no factors; empty if there are.
+    """
+
+    factors: dict[Path, float]
+    scaled: set[Path]
+    refusal: str = ""
+
+
+def branch_factors(net: Reading, layout: Layout | None = None) -> BranchFactors:
+    """Returns the factors of a model's branches, or the reason why there are none."""
+    kernels = None if layout is None else kernels_by_path(layout, net.plain)
+    streams, refusal = residual_streams(net.program(kernels, nodes=True))
+    if refusal:
+        return BranchFactors({}, set(), refusal)
     known = {path: x for path, x in named_entries(net.params) if not is_node(x)}
-    factors = _factors(streams, dict(named_entries(plain)) | known)
-    return map_entries(lambda path, x: x if is_absent(x) else factors.get(path, 1.0), plain)
+    return _factors(streams, dict(named_entries(net.plain)) | known)
 
 
 def scale_branches(raw: PyTree, factors: PyTree) -> PyTree:
@@ -126,8 +153,8 @@ def _scaled(entry: Any, factor: float) -> Any:
     return rescaled
 
 
-def _factors(streams: list[list[Branch]], leaves: dict[Path, Any]) -> dict[Path, float]:
-    """Returns 1/sqrt(L) by the path of the last parameter of each branch."""
+def _factors(streams: list[list[Branch]], leaves: dict[Path, Any]) -> BranchFactors:
+    """Returns the factors of the branches of some streams."""
     factors: dict[Path, float] = {}
     scaled: set[Path] = set()
     counts: dict[int, Fraction] = {}  # by sum; that of the longest stream after a merge
@@ -140,16 +167,13 @@ def _factors(streams: list[list[Branch]], leaves: dict[Path, Any]) -> dict[Path,
         for path, position in sorted((b.path, b.position) for b in branches if b.path not in quiet):
             factor = max(1.0, float(counts[position])) ** -0.5
             if factors.setdefault(path, factor) != factor:
-                raise ValueError(
+                refusal = (
                     f"the parameter {path!r} ends branches of streams with different numbers of "
                     "branches, so that no one factor fits; scale those branches by hand."
                 )
-    if scaled:
-        warn(
-            f"the model scales the branches that end in {listed(sorted(scaled))} itself, by small "
-            "scales, zeros or a constant: residual_factors leaves them as they are."
-        )
-    return {path: factor for path, factor in factors.items() if path not in scaled}
+                return BranchFactors({}, set(), refusal)
+    kept = {path: factor for path, factor in factors.items() if path not in scaled}
+    return BranchFactors(kept, scaled)
 
 
 def _is_quiet(leaf: Any, is_kernel: bool) -> bool:

@@ -15,11 +15,10 @@ from jaxnorm._layout import Layout, Setting, broadcast
 from jaxnorm._node import is_node
 from jaxnorm._numerics import promote
 from jaxnorm._paths import Path, is_absent, named_entries, named_rows
-from jaxnorm._phase_fit import at_outputs, at_taps, at_written, of_phases
 from jaxnorm._phases import strides_of
 from jaxnorm._reparametrize import effective
 from jaxnorm._trace.layers import KernelCall, run_layers
-from jaxnorm._trace.phases import OutputPhase
+from jaxnorm._trace.phases import OutputPhase, at_outputs, at_taps, at_written, of_phases
 from jaxnorm._trace.reading import Reading, of_reading
 
 Values = Float[Array, "..."]

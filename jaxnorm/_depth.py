@@ -6,11 +6,10 @@ from typing import NamedTuple
 from jaxtyping import PyTree
 
 from jaxnorm._paths import Path, named_entries
-from jaxnorm._trace.graph import Graph, Sum
+from jaxnorm._trace.graph import Graph, Node, Sum
 from jaxnorm._trace.primitives import LINEAR, PARTS, PRODUCTS, STACKS, SUMS
 from jaxnorm._trace.reading import Reading, of_reading
 from jaxnorm._trace.streams import stream_branches
-from jaxnorm._trace.values import Node
 
 Layer = Callable[[float], float]
 

@@ -1,7 +1,6 @@
 """Findings on a network's signal: what is off before its first step or since, as data and text."""
 
 import math
-import warnings
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxnorm._branches import residual_factors
+from jaxnorm._branches import branch_factors
 from jaxnorm._describe import aligned
 from jaxnorm._finding import Finding, Kind
 from jaxnorm._layout import Layout
@@ -202,7 +201,8 @@ def _looked_at(
     """Returns the statistics of each layer, and the findings."""
     signal, positions = measured(net, loss, layout)
     layers = by_layer(signal)
-    ends = _of(_branch_ends(net), layers)
+    factors = branch_factors(net).factors
+    ends = _of([path for path, factor in factors.items() if factor != 1.0], layers)
     is_dead = any(row["dormant"] == 1 for row in layers.values())
     is_cut = is_dead and _has_zero_factor(net)
     return signal, _findings(layers, positions, ends, is_cut)
@@ -216,17 +216,6 @@ def _has_zero_factor(net: Reading) -> bool:
     scales = (node.constant.factors for node in nodes if has_scale(node))
     kernels = (node.constant.sources for node in nodes if node.is_product)
     return not zeros.isdisjoint({path for paths in (*scales, *kernels) for path in paths})
-
-
-def _branch_ends(net: Reading) -> list[Path]:
-    """Returns the last kernels of residual branches; none if they cannot be read off."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            factors = residual_factors(net)
-    except ValueError:
-        return []
-    return [path for path, factor in named_entries(factors) if factor != 1.0]
 
 
 def _of(paths: Iterable[Path], layers: Layers) -> list[str]:
