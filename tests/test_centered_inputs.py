@@ -332,11 +332,11 @@ def test_learned_latents_are_inputs_where_they_are_named() -> None:
         query = plus_bias(p["latents"] @ p["first"]["kernel"], p["first"]["bias"])
         return plus_bias(jax.nn.relu(x @ query.T @ query) @ p["second"]["kernel"], jnp.zeros(3))
 
-    x, free = draw(5, 8, 4), ["latents"]
-    found = input_means(read(apply, params, x, as_inputs=free))["first"]["kernel"]
+    x, latents = draw(5, 8, 4), ["latents"]
+    found = input_means(read(apply, params, x, as_inputs=latents))["first"]["kernel"]
     np.testing.assert_allclose(found[:, 0], np.asarray(params["latents"]).mean(0), rtol=1e-5)
-    tx = centered_inputs(read(apply, params, x, as_inputs=free), optax.sgd(0.1))
-    state = refresh_input_means(read(apply, params, x, as_inputs=free), tx.init(params))
+    tx = centered_inputs(read(apply, params, x, as_inputs=latents), optax.sgd(0.1))
+    state = refresh_input_means(read(apply, params, x, as_inputs=latents), tx.init(params))
     np.testing.assert_allclose(state.means["first"]["kernel"], found, rtol=1e-5)
     with pytest.raises(ValueError, match=r"first/kernel.*as_inputs="):
         refresh_input_means(read(apply, params, x), tx.init(params))

@@ -67,10 +67,7 @@ def first_layer(run, X):
 
 def test_statistics_are_those_of_the_training_rows_by_the_final_parameters():
     _, run = usual()
-    values, norm = (
-        first_layer(read(run, toy_dataset().X_train)),
-        run.trained.model_state["blocks"][0],
-    )
+    values, norm = first_layer(run, toy_dataset().X_train), run.trained.model_state["blocks"][0]
     np.testing.assert_allclose(norm["norm"]["mean"], values.mean(0), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(norm["norm"]["var"], values.var(0), rtol=1e-4)
 
