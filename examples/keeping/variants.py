@@ -282,7 +282,7 @@ def without_scales(params: Params) -> Params:
 def quiet(network: Network, params: Params, x: jax.Array) -> Params:
     """Returns parameters whose branches are scaled by one over the root of their number."""
     readable = lambda params, x: plain(network, params, x, convolution)  # noqa: E731
-    factors = jn.residual_factors(readable, without_scales(params), x)
+    factors = jn.residual_factors(jn.read(readable, without_scales(params), x))
     return {
         name: leaf | {"scale": leaf["scale"] * factors[name]["kernel"]} if "scale" in leaf else leaf
         for name, leaf in params.items()
@@ -370,7 +370,7 @@ def _call(
     def renewed(opt_state: Any, raw: Any, first: Any, x: jax.Array) -> Any:
         now = plain_params(raw, first)
         shifts = {name: {"shift": now[name]["shift"]} for name in first}
-        return jn.refresh_input_means(opt_state, readable_at(shifts), jn.effective(raw), x)
+        return jn.refresh_input_means(jn.read(readable_at(shifts), jn.effective(raw), x), opt_state)
 
     after = lambda t, memory, seen, old, new: memory  # noqa: E731
     return Training(start, tx, forward, after, renewed, plain_params, logits)

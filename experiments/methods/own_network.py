@@ -21,7 +21,7 @@ class QuietBranches(Part):
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
         """Returns the parameters times the factors of their branches."""
         try:
-            factors = jaxnorm.residual_factors(context.logits, params, X[:1])
+            factors = jaxnorm.residual_factors(jaxnorm.read(context.logits, params, X[:1]))
         except ValueError as error:
             raise UserError(f"the network's branches cannot start quietly: {error}") from error
         return jaxnorm.scale_branches(params, factors)

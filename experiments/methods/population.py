@@ -21,6 +21,7 @@ from jaxnorm import (
     collect_preactivations,
     gamma_decay,
     independent_positions,
+    read,
 )
 from jaxnorm.nnx import functionalize
 
@@ -156,9 +157,9 @@ def _statistics(X: Array, sample: Sample, context: Context) -> tuple[Sites, Site
         positions = {site: variables[f"{site}/positions"] for site in scales}
         return jax.tree.map(jnp.zeros_like, scales), jax.tree.map(jnp.ones_like, scales), positions
     _, layers = collect_preactivations(
-        lambda weights, X: _logits(weights, X, sample, context),
-        sample.weights(sample.raw),
-        X,
+        read(
+            lambda weights, X: _logits(weights, X, sample, context), sample.weights(sample.raw), X
+        ),
         layout=context.hidden,
     )
     means, stddevs, positions = {}, {}, {}

@@ -27,7 +27,7 @@ from experiments.models.sizes import NetworkSizes
 from experiments.models.style import ACTIVATIONS, Activation, Style
 from experiments.models.transformer import Transformer
 from experiments.models.unet import UNet
-from jaxnorm import shaped, standardized, traced_depth
+from jaxnorm import read, shaped, standardized, traced_depth
 from jaxnorm.nnx import functionalize
 
 #: How an activation is shaped.
@@ -210,7 +210,7 @@ def _shaped(
 
     x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
     try:
-        depth = traced_depth(logits, functional.params, functional.state, x)
+        depth = traced_depth(read(logits, functional.params, functional.state, x))
         return shaped(ACTIVATIONS[name], depth, method)
     except ValueError as error:
         raise UserError(
