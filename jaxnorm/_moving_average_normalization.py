@@ -1,5 +1,6 @@
 """Batch normalization's training in a plain network, in one call."""
 
+import operator
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
@@ -26,7 +27,7 @@ from jaxnorm._moving_averages import (
     normalized_backward,
 )
 from jaxnorm._node import Axes
-from jaxnorm._normalizer_free import BRANCHES, DATA, Applied
+from jaxnorm._normalizer_free import BRANCHES, DATA, Applied, warn_of_few_values
 from jaxnorm._numerics import promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._roles import Roles, roles_of
@@ -76,23 +77,26 @@ def moving_average_normalization(
             `normalizer_free`. Or a reading in the place of ``apply``, ``params`` and ``*inputs``:
             ``moving_average_normalization(net, optimizer)``.
         params: its random parameters, plain.
-        optimizer: any optax transformation, clipping, momentum and weight decay included.
+        optimizer: any optax transformation, clipping, momentum and weight decay included. Those
+            that keep copies of the parameters to be read, ``optax.lookahead`` and
+            ``schedule_free``, belong outside: ``schedule_free(tx, ...)``.
         *inputs: a minibatch of some hundred rows, and the remaining arguments of ``apply``.
         heads: regular expressions, searched for in the ``/``-joined paths, of the kernels that make
             results and stay as they are; None as in `normalizer_free`.
-        groups: the number of groups of rows whose statistics the backward pass takes out; None for
-            one per 32 rows of the first input. Under jit with a sharded batch no device waits for
-            others if each has whole groups.
-        decay: the share of the averages that stays at an update.
+        groups: the number of groups of rows, of the first input, whose statistics the backward pass
+            takes out; None for groups of 32 rows, or as few more as divide the rows. The averages
+            are of all rows. Under jit with a sharded batch no device waits for others if each has
+            whole groups.
+        decay: the share of the averages that stays at an update; 1 keeps those of the start.
         fitted: if True, hidden units start as under batch normalization: γ is 1, over the root of
             the number of branches where a branch ends, and β is 0. If False, the network starts as
             the function that ``params`` make, as after `fold_batch_norm`.
 
     Returns:
-        ``(apply_in_loss, raw, tx)``. ``apply_in_loss(raw, *inputs)`` has the values of
-        ``apply(effective(raw), *inputs)``, and goes into the loss; evaluation and export take
-        these. Train as ever: ``gradients = jax.grad(loss)(raw)``, ``updates, state =
-        tx.update(gradients, state, raw)``, ``raw = optax.apply_updates(raw, updates)``.
+        ``(apply_in_loss, raw, tx)``. ``apply_in_loss(raw, *inputs)`` goes into the loss; evaluation
+        and export take ``apply(effective(raw), *inputs)``, of the same values. Train as ever:
+        ``gradients = jax.grad(loss)(raw)``, ``updates, state = tx.update(gradients, state, raw)``,
+        ``raw = optax.apply_updates(raw, updates)``.
 
         ``raw`` has a node at each hidden kernel, with the leaves direction (V), scale (γ), and
         mean, variance and count, which ``optimizer`` never sees: no decay, no momentum, no norm of
@@ -101,20 +105,25 @@ def moving_average_normalization(
 
         The gradients of mean, variance and count are sums over the examples, times 2^-60: so they
         may be summed or averaged over devices, micro-batches (``optax.MultiSteps``) and several
-        calls in one loss, scaled and clipped with all others, and an average still is one.
+        calls in one loss, scaled and clipped with all others, and an average still is one. They
+        have to stay float32 or bfloat16: in float16 they are 0. Rows that the loss masks count.
 
     Raises:
         ValueError: for hidden kernels without a bias of their own, if every kernel makes a result,
             for statistics that are not finite, and as `normalizer_free`; in the loss, if groups do
             not divide the rows, or if a group has fewer than 3 values of a unit, of which no
             gradient is left.
-        TypeError: if ``optimizer`` is not an optax transformation, ``apply`` is not a function, or
-            ``decay`` is not a number.
+        TypeError: if ``optimizer`` is not an optax transformation, ``apply`` is not a function,
+            ``decay`` is not a number, or ``groups`` not an integer; for plain parameters in the
+            place of ``raw``.
 
-    Kernels that a layout of normalizers has to leave alone (heads, gates with fewer entries than
-    what they multiply, recurrent kernels, experts) stay plain parameters. A kernel that is used
-    several times has one average. A scale of exactly 0 stays. Derivatives exist in reverse mode
-    alone.
+    Warns:
+        UserWarning: as `normalizer_free`, of few values per unit and of stored statistics.
+
+    Heads, gates with fewer entries than what they multiply, recurrent kernels and ragged products
+    stay plain parameters. A kernel that is used several times has one average. A scale of exactly 0
+    stays. Keep parameters in float32 and cast them in the loss: β is known to the rounding of b,
+    which in bfloat16 is coarser than a step. Derivatives exist in reverse mode alone.
 
     Under pmap and shard_map the groups are within a device's rows: no collective but that of the
     gradients, sums or means, which the averages need too. Under jit with a sharded batch likewise,
@@ -147,6 +156,7 @@ def moving_average_normalization(
     net = Reading.of(apply, params, inputs)
     roles = roles_of(net, heads)
     biases = _biases(roles)
+    warn_of_few_values(net, roles)
     warn_of_stored_statistics(roles.normalized)
     fan_in = {path: roles.fan_in[path] for path in biases}
     factors = residual_factors(net) if fitted else None
@@ -156,7 +166,7 @@ def moving_average_normalization(
 
 
 def _check_groups(groups: int | None) -> None:
-    if groups is not None and groups < 1:
+    if groups is not None and operator.index(groups) < 1:
         raise ValueError(f"groups is {groups!r}; wanted a number from 1, or None.")
 
 
@@ -164,9 +174,10 @@ def _biases(roles: Roles) -> dict[Path, Path]:
     """Returns the bias of each hidden kernel that is normalized; raises where one is missing."""
     if not roles.fitted:
         raise ValueError(
-            f"of the kernels {listed(roles.fan_in)} none is a hidden one that the model uses in "
-            f"products alone: {listed(sorted(roles.heads))} make results. Pass heads=() if these "
-            "are hidden layers of a larger network."
+            f"of the kernels {listed(roles.fan_in)} none can be normalized: "
+            f"{listed(sorted(roles.heads))} make results (pass heads=() if these are hidden layers "
+            "of a larger network), and others are used at every turn of a loop, as in a recurrent "
+            "cell, inside a branch or a shard_map, in gates, or not in products alone."
         )
     missing = sorted(roles.fitted - roles.biases.keys())
     if missing:
@@ -184,6 +195,7 @@ def _in_loss(net: Reading, fan_in: dict[Path, Axes], groups: int | None) -> InLo
 
     def apply_in_loss(raw: PyTree, *inputs: Any) -> Any:
         nodes = {path: x for path, x in named_entries(raw) if path in fan_in}
+        _check_nodes(nodes, "apply_in_loss")
         plain = map_entries(lambda path, x: nodes[path].frozen() if path in nodes else x, raw)
         number = _group_count(count_rows(inputs), groups)
 
@@ -194,6 +206,17 @@ def _in_loss(net: Reading, fan_in: dict[Path, Axes], groups: int | None) -> InLo
         return run_layers(at_these, layout, visit, sample_axes=number > 1)[0]
 
     return apply_in_loss
+
+
+def _check_nodes(entries: dict[Path, Any], name: str) -> None:
+    """Raises TypeError for plain kernels in the place of raw parameters."""
+    for path, x in entries.items():
+        if not isinstance(x, MovingAverages):
+            raise TypeError(
+                f"{name} got a {type(x).__name__} at {path!r}; wanted the tree raw that "
+                "moving_average_normalization returned, with MovingAverages there. In evaluation "
+                "call apply(effective(raw), *inputs)."
+            )
 
 
 def _group_count(rows: int, groups: int | None) -> int:
@@ -312,7 +335,9 @@ def _optimizer(
 def _nodes(raw: PyTree, biases: dict[Path, Path]) -> dict[Path, MovingAverages]:
     """Returns the nodes of a tree whose biases it has too: a mask may hide some."""
     present = {path: x for path, x in named_entries(raw) if not is_absent(x)}
-    return {path: present[path] for path, bias in biases.items() if {path, bias} <= present.keys()}
+    nodes = {p: present[p] for p, bias in biases.items() if {p, bias} <= present.keys()}
+    _check_nodes(nodes, "the optimizer of moving_average_normalization")
+    return nodes
 
 
 def _trained(raw: PyTree, nodes: Collection[Path]) -> PyTree:

@@ -175,7 +175,7 @@ def normalizer_free(
         _warn_of_no_heads(roles)
     if fitted:
         _warn_of_no_fit(roles)
-        _warn_of_few_values(net, roles)
+        warn_of_few_values(net, roles)
     constrained = _layout_of(roles, roles.zero_sums if zero_sums else set())
     some = zero_sums and bool(roles.zero_sums)
     raw = center_kernels(params, layout=constrained) if some else params
@@ -237,7 +237,7 @@ def _warn_of_no_fit(roles: Roles) -> None:
         )
 
 
-def _warn_of_few_values(net: Reading, roles: Roles) -> None:
+def warn_of_few_values(net: Reading, roles: Roles) -> None:
     """Warns of units whose variance on other rows is not that of the minibatch."""
     traced = net.again(roles.fan_in, nodes=True)
     counts = values_per_unit(traced(net.inputs))

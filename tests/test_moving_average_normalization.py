@@ -15,7 +15,7 @@ from examples.keeping import networks, reference, variants
 from examples.keeping.networks import Kind, convolution, drawn, plain
 from examples.keeping.reference import EPSILON, Settings
 from examples.keeping.variants import batch_normalized, cross_entropy, without_scales
-from tests.devices import collectives, mesh
+from tests.devices import AXIS_TYPES, collectives, mesh
 
 CLASSES, ROWS = 3, 6
 NETWORKS = {
@@ -375,10 +375,11 @@ def test_groups_of_32_rows_or_more_by_default(rows: int, wanted: int) -> None:
     assert_close(*grads, 1e-6)
 
 
-def test_a_sharded_batch_needs_no_collective_but_those_of_the_gradients() -> None:
+@AXIS_TYPES
+def test_a_sharded_batch_needs_no_collective_but_those_of_the_gradients(axis_type: Any) -> None:
     apply, params, x = dense(128)
     in_loss, raw, tx = jn.moving_average_normalization(apply, params, optax.sgd(0.1), x)
-    devices = mesh(4)
+    devices = mesh(4, axis_type)
     rows, whole = (NamedSharding(devices, PartitionSpec(*axes)) for axes in (("data",), ()))
     x, raw = jax.device_put(x, rows), jax.device_put(raw, whole)
 
@@ -394,26 +395,36 @@ def test_a_sharded_batch_needs_no_collective_but_those_of_the_gradients() -> Non
     assert len(collectives(step, raw, x)) <= len(collectives(plain_step, raw, x)) <= 2
 
 
-@pytest.mark.parametrize("kind", ["pmap", "shard_map"])
-def test_devices_are_groups(kind: str) -> None:
+def test_the_devices_of_pmap_are_groups() -> None:
     apply, params, x = dense(128)
     in_loss, raw, tx = jn.moving_average_normalization(apply, params, optax.sgd(0.1), x)
+    grad = jax.grad(lambda raw, x: square(in_loss(raw, x)))
+    step = lambda raw, x: stepped(raw, tx, jax.lax.pmean(grad(raw, x), "data"))  # noqa: E731
+    mapped = jax.pmap(step, "data", in_axes=(None, 0), devices=jax.devices()[:4])
+    made = jax.tree.map(lambda leaf: leaf[0], mapped(raw, x.reshape(4, 32, -1)))
+    assert_close(made, stepped(raw, tx, jax.jit(grad)(raw, x)), 1e-5)
 
-    def grad(raw: Any, x: jax.Array) -> Any:
-        return jax.grad(lambda raw: square(in_loss(raw, x)))(raw)
+
+def test_the_devices_of_shard_map_are_groups() -> None:
+    """One function in three kinds of shard_map, after a trace without any."""
+    apply, params, x = dense(128)
+    in_loss, raw, tx = jn.moving_average_normalization(apply, params, optax.sgd(0.1), x)
+    grad = jax.grad(lambda raw, x: square(in_loss(raw, x)))
+
+    def summed(raw: Any, x: jax.Array) -> Any:
+        return jax.tree.map(lambda g: g / 4, grad(raw, x))
+
+    def averaged(raw: Any, x: jax.Array) -> Any:
+        return jax.lax.pmean(grad(jax.lax.pcast(raw, "data", to="varying"), x), "data")
+
+    def unchecked(raw: Any, x: jax.Array) -> Any:
+        return jax.lax.pmean(grad(raw, x), "data")
 
     wanted = stepped(raw, tx, jax.jit(grad)(raw, x))
-    if kind == "pmap":
-        step = lambda raw, x: stepped(raw, tx, jax.lax.pmean(grad(raw, x), "data"))  # noqa: E731
-        made = jax.pmap(step, "data", in_axes=(None, 0), devices=jax.devices()[:4])(
-            raw, x.reshape(4, 32, -1)
-        )
-        made = jax.tree.map(lambda leaf: leaf[0], made)
-    else:
-        step = lambda raw, x: stepped(raw, tx, jax.tree.map(lambda g: g / 4, grad(raw, x)))  # noqa: E731
-        specs = {"in_specs": (PartitionSpec(), PartitionSpec("data")), "out_specs": PartitionSpec()}
-        made = jax.jit(jax.shard_map(step, mesh=mesh(4), **specs))(raw, x)
-    assert_close(made, wanted, 1e-5)
+    specs = {"in_specs": (PartitionSpec(), PartitionSpec("data")), "out_specs": PartitionSpec()}
+    for gradient, checked in ((summed, True), (averaged, True), (unchecked, False)):
+        mapped = jax.shard_map(gradient, mesh=mesh(4), check_vma=checked, **specs)
+        assert_close(stepped(raw, tx, jax.jit(mapped)(raw, x)), wanted, 1e-5)
 
 
 def stacked(params: Any, x: jax.Array) -> jax.Array:
@@ -493,12 +504,14 @@ def test_refusals() -> None:
 
     with pytest.raises(ValueError, match="0/kernel have no bias of their own"):
         jn.moving_average_normalization(without_bias, params, sgd, x)
-    with pytest.raises(ValueError, match="none is a hidden one"):
+    with pytest.raises(ValueError, match="none can be normalized: 0/kernel make results"):
         jn.moving_average_normalization(apply, params[-1:], sgd, x)
     with pytest.raises(TypeError, match="optax transformation"):
         jn.moving_average_normalization(apply, params, 0.1, x)
     with pytest.raises(ValueError, match="groups is 0"):
         jn.moving_average_normalization(apply, params, sgd, x, groups=0)
+    with pytest.raises(TypeError, match="integer"):
+        jn.moving_average_normalization(apply, params, sgd, x, groups=2.5)
     with pytest.raises(ValueError, match="decay"):
         jn.moving_average_normalization(apply, params, sgd, x, decay=1.5)
     with pytest.raises(ValueError, match="infinite or NaN"):
@@ -506,10 +519,20 @@ def test_refusals() -> None:
     in_loss, raw, tx = jn.moving_average_normalization(apply, params, sgd, x, groups=3)
     with pytest.raises(ValueError, match="groups=3 does not divide the 64 rows"):
         in_loss(raw, x)
+    for wrong in (lambda: in_loss(jn.effective(raw), x), lambda: tx.init(params)):
+        with pytest.raises(TypeError, match="at '0/kernel'; wanted the tree raw"):
+            wrong()
     with pytest.raises(ValueError, match="no params"):
         tx.update(raw, tx.init(raw))
     with pytest.raises(TypeError, match="forward-mode"):
         jax.jvp(lambda raw: in_loss(raw, x[:63]), (raw,), (raw,))
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_a_fit_to_few_values_warns() -> None:
+    apply, params, x = dense()
+    with pytest.raises(UserWarning, match="fitted to 1 values"):
+        jn.moving_average_normalization(apply, params, optax.sgd(0.1), x[:1])
 
 
 def test_a_reading_takes_the_place_of_the_model() -> None:

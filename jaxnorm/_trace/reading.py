@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import jax
@@ -11,6 +11,7 @@ from jaxtyping import PyTree
 
 from jaxnorm._checks import check_patterns
 from jaxnorm._layout import Layout, layout_by
+from jaxnorm._mesh import varying_axes
 from jaxnorm._node import Axes, is_node
 from jaxnorm._paths import Path, is_absent, listed, named_entries
 from jaxnorm._reparametrize import effective
@@ -48,11 +49,11 @@ class Reading:
         check_patterns(as_inputs, "as_inputs")
         self.params, self.inputs, self.as_inputs = params, inputs, as_inputs
         self.plain = plain_shapes(params)
-        self._trace: Callable[[tuple[Any, ...]], Traced] = partial(traced, apply, self.plain)
+        self._apply, self._first = apply, self.plain
         self._traced: dict[Hashable, Traced | Exception] = {}
         self._interpreted: dict[Hashable, Program] = {}
         self._layout: Layout | None = None
-        self._traced[_shapes(inputs)] = self._trace(inputs)
+        self._traced[self._key(inputs)] = traced(apply, self.plain, inputs)
 
     @classmethod
     def of(cls, apply: "Apply | Reading", params: PyTree, inputs: tuple[Any, ...]) -> "Reading":
@@ -68,8 +69,9 @@ class Reading:
     def at(self, params: PyTree, inputs: tuple[Any, ...]) -> "Reading":
         """Returns the reading at other values of parameters and inputs.
 
-        Inputs of other shapes or types, or other flags, cost another trace. Raises ValueError for
-        parameters of other paths or shapes.
+        Inputs of other shapes or types, other flags, and arrays that are split otherwise over
+        explicit or manual axes of a mesh cost another trace. Raises ValueError for parameters of
+        other paths or shapes.
         """
         other = copy.copy(self)
         other.params, other.inputs, other.plain = params, inputs, plain_shapes(params)
@@ -107,23 +109,29 @@ class Reading:
         chosen = None if kernels is None else frozenset(kernels)
 
         def program(inputs: tuple[Any, ...]) -> Program:
-            shapes = _shapes(inputs)
-            key = shapes, chosen, nodes
+            key = self._key(inputs), chosen, nodes
             if key not in self._interpreted:
-                found = self._of_shapes(shapes, inputs)
+                found = self._of_types(inputs)
                 self._interpreted[key] = interpreted(found, chosen, self.as_inputs, nodes)
             return self._interpreted[key]
 
         return program
 
-    def _of_shapes(self, shapes: Hashable, inputs: tuple[Any, ...]) -> Traced:
-        """Returns the program that was traced for inputs of these shapes; raises what it raised."""
-        if shapes not in self._traced:
+    def _key(self, inputs: tuple[Any, ...]) -> Hashable:
+        """Returns what a trace depends on."""
+        return _shapes(inputs), _split((self.plain, inputs))
+
+    def _of_types(self, inputs: tuple[Any, ...]) -> Traced:
+        """Returns the program that was traced for such inputs; raises what the model raised."""
+        key = self._key(inputs)
+        if key not in self._traced:
+            is_split = _split(self.plain) != _split(self._first)
+            params = self.plain if is_split else self._first
             try:
-                self._traced[shapes] = self._trace(inputs)
+                self._traced[key] = traced(self._apply, params, inputs)
             except Exception as error:  # whatever a model raises at a size that it is not made for
-                self._traced[shapes] = error
-        found = self._traced[shapes]
+                self._traced[key] = error
+        found = self._traced[key]
         if isinstance(found, Exception):
             raise found
         return found
@@ -227,6 +235,21 @@ def _shapes(inputs: tuple[Any, ...]) -> Hashable:
     flags = tuple((type(x), x) for x in inputs if is_flag(x))
     leaves, structure = jax.tree.flatten([x for x in inputs if not is_flag(x)])
     return flags, structure, tuple((jnp.shape(x), jnp.result_type(x)) for x in leaves)
+
+
+def _split(tree: Any) -> Hashable:
+    """Returns how arrays are split over explicit and manual axes of a mesh; empty if they are not.
+
+    Their types have it, and so does a program that was traced with them.
+    """
+    avals = (getattr(x, "aval", None) for x in jax.tree.leaves(tree))
+    shardings = [(aval, getattr(aval, "sharding", None)) for aval in avals]
+    splits = tuple(
+        (varying_axes(aval), sharding.mesh.explicit_axes and (sharding.mesh, sharding.spec))
+        for aval, sharding in shardings
+        if aval is not None and sharding is not None
+    )
+    return splits if any(map(any, splits)) else ()
 
 
 def _check_same_shapes(params: PyTree, wanted: PyTree) -> None:
