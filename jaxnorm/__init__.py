@@ -15,6 +15,7 @@ _NAMES = {
     "_branches": "residual_factors scale_branches",
     "_centered_inputs": "centered_inputs CenteredInputsState refresh_input_means",
     "_clip": "clip_by_layer_norm",
+    "_constrain_updates": "constrain_updates",
     "_data_dependent_init": "data_dependent_init",
     "_depth": "traced_depth",
     "_describe": "describe",
@@ -44,15 +45,15 @@ _NAMES = {
     "_shaped": "shaped",
     "_spectral": "attach_singular_vectors power_iteration SpectrallyNormalized",
     "_sphere": "center project project_to_sphere",
-    "_sphere_projection": "centered_gradient sphere_projection",
+    "_sphere_projection": "sphere_projection",
     "_statistics": (
         "batch_moments independent_positions kurtosis merge_moments Moments population_statistics"
     ),
-    "_stiefel": "project_kernels_to_stiefel project_to_stiefel stiefel_projection",
+    "_stiefel": "project_to_stiefel stiefel_projection",
     "_trace.queries": "first_layer traced_layout",
     "_trace.reading": "read Reading",
     "_variance_init": "variance_preserving_init",
-    "_zero_sums": "center_kernels zero_sum_projection",
+    "_zero_sums": "centered_gradient zero_sum_projection",
 }
 _PACKAGES = ("nnx", "theory")
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -73,6 +74,7 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._centered_inputs import centered_inputs as centered_inputs
     from jaxnorm._centered_inputs import refresh_input_means as refresh_input_means
     from jaxnorm._clip import clip_by_layer_norm as clip_by_layer_norm
+    from jaxnorm._constrain_updates import constrain_updates as constrain_updates
     from jaxnorm._data_dependent_init import data_dependent_init as data_dependent_init
     from jaxnorm._depth import traced_depth as traced_depth
     from jaxnorm._describe import describe as describe
@@ -128,7 +130,6 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._sphere import center as center
     from jaxnorm._sphere import project as project
     from jaxnorm._sphere import project_to_sphere as project_to_sphere
-    from jaxnorm._sphere_projection import centered_gradient as centered_gradient
     from jaxnorm._sphere_projection import sphere_projection as sphere_projection
     from jaxnorm._statistics import Moments as Moments
     from jaxnorm._statistics import batch_moments as batch_moments
@@ -136,7 +137,6 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._statistics import kurtosis as kurtosis
     from jaxnorm._statistics import merge_moments as merge_moments
     from jaxnorm._statistics import population_statistics as population_statistics
-    from jaxnorm._stiefel import project_kernels_to_stiefel as project_kernels_to_stiefel
     from jaxnorm._stiefel import project_to_stiefel as project_to_stiefel
     from jaxnorm._stiefel import stiefel_projection as stiefel_projection
     from jaxnorm._trace.queries import first_layer as first_layer
@@ -144,7 +144,7 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._trace.reading import Reading as Reading
     from jaxnorm._trace.reading import read as read
     from jaxnorm._variance_init import variance_preserving_init as variance_preserving_init
-    from jaxnorm._zero_sums import center_kernels as center_kernels
+    from jaxnorm._zero_sums import centered_gradient as centered_gradient
     from jaxnorm._zero_sums import zero_sum_projection as zero_sum_projection
 else:
 
