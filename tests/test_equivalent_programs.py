@@ -85,7 +85,9 @@ PAIRS = {
 QUERIES: dict[str, Callable[..., Any]] = {
     "layout": lambda apply, p, *x: jn.traced_layout(apply, p, *x)(p),
     "factors": jn.residual_factors,
-    "depth": lambda apply, p, *x: jn.traced_depth(apply, p, *x)(0.0, lambda value: value + 1),
+    "depth": lambda apply, p, *x: jn.shaping.traced_depth(apply, p, *x)(
+        0.0, lambda value: value + 1
+    ),
     "start": lambda apply, p, *x: jn.variance_preserving_init(
         apply, p, *x, layout=jn.traced_layout(apply, p, *x)
     ),

@@ -65,7 +65,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "collect_preactivations": (jn.collect_preactivations, 1),
     "propagation": (jn.propagation, 2),
     "describe_propagation": (jn.describe_propagation, 2),
-    "traced_depth": (lambda *net: jn.traced_depth(*net)(0.0, lambda value: value + 1), 1),
+    "traced_depth": (lambda *net: jn.shaping.traced_depth(*net)(0.0, lambda value: value + 1), 1),
 }
 
 

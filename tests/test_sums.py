@@ -141,7 +141,9 @@ def test_equivalent_sums_have_equal_roles_factors_and_depths(name: str) -> None:
     def read(block: Block) -> Any:
         apply, x = network(block), shape(ROWS, N)
         factors = jn.residual_factors(apply, PARAMS, x)
-        depth = jn.traced_depth(apply, PARAMS, x, factors=factors)(0.0, lambda value: value + 1)
+        depth = jn.shaping.traced_depth(apply, PARAMS, x, factors=factors)(
+            0.0, lambda value: value + 1
+        )
         return roles_of(Reading(apply, PARAMS, (x,))), factors, pytest.approx(depth)
 
     one, other = map(read, PAIRS[name])

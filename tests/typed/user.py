@@ -86,8 +86,8 @@ def nodes(params: Tree, kernel: Array) -> Tree:
         jn.SpectrallyNormalized.from_kernel(kernel, -2),
     ]
     raw: Tree = jn.reparametrize(params, jn.Scaled)
-    estimates = jn.power_iteration(raw, iterations=1)
-    raw = jn.attach_singular_vectors(raw, estimates)
+    estimates = jn.spectral.power_iteration(raw, iterations=1)
+    raw = jn.spectral.attach_singular_vectors(raw, estimates)
     folded = jn.fold_into_kernel(kernel, None, kernel[0], kernel[0], fan_in_axes=-2)
     bias: Array = folded.bias
     count: int = jn.parameter_count(raw)
@@ -97,29 +97,35 @@ def nodes(params: Tree, kernel: Array) -> Tree:
 
 
 def arrays(x: Array) -> list[Array]:
-    mean, stddev = jn.gaussian_moments(jax.nn.relu)
-    activation = jn.standardized(jax.nn.relu, centered=False)
-    depth = jn.traced_depth(apply, {"kernel": x, "bias": x[0]}, x, factors=None)
-    activation = jn.shaped(jax.nn.tanh, depth, method="dks", target=1.5)
-    both: tuple[Array, Array] = jn.rectified_moments(x, x)
+    mean, stddev = jn.normprop.gaussian_moments(jax.nn.relu)
+    activation = jn.normprop.standardized(jax.nn.relu, centered=False)
+    depth = jn.shaping.traced_depth(apply, {"kernel": x, "bias": x[0]}, x, factors=None)
+    activation = jn.shaping.shaped(jax.nn.tanh, depth, method="dks", target=1.5)
+    both: tuple[Array, Array] = jn.normprop.rectified_moments(x, x)
     moments: jn.Moments = jn.merge_moments(jn.batch_moments(x, 0), jn.batch_moments(x, 0))
     return [
         *(jn.center(x, 0), jn.project_to_sphere(x, 0), activation(x), *both, moments.mean),
         *(jn.kurtosis(x, 0), jnp.asarray(mean), jnp.asarray(stddev)),
-        jnp.asarray(jn.jacobian_factor(jax.nn.relu)),
+        jnp.asarray(jn.normprop.jacobian_factor(jax.nn.relu)),
     ]
 
 
 def losses(params: Tree, x: Array, key: Array) -> Array:
     output, found = jn.collect_preactivations(apply, params, x[:4])
-    betas: Tree = jn.initial_betas(found)
-    loss: Array = jn.total_variance_constancy(found, jn.positive_betas(betas), sample_size=2)
+    betas: Tree = jn.vcl.initial_betas(found)
+    loss: Array = jn.vcl.total_variance_constancy(
+        found, jn.vcl.positive_betas(betas), sample_size=2
+    )
     loss = loss + jn.variance_constancy_loss(x, 1.0, groups=2)
-    affine: Tree = jn.affine_gamma_decay_strength(
+    affine: Tree = jn.batch_norm.affine_gamma_decay_strength(
         lambda scales, biases, samples: jnp.zeros(()), params, params, params, 128, key=key
     )
-    strengths: Tree = jn.gamma_decay_strength(lambda tree: jnp.zeros(()), params, 128, key=key)
-    decay: Array = jn.gamma_decay(params, affine) + jn.gamma_decay(params, strengths)
+    strengths: Tree = jn.batch_norm.gamma_decay_strength(
+        lambda tree: jnp.zeros(()), params, 128, key=key
+    )
+    decay: Array = jn.batch_norm.gamma_decay(params, affine) + jn.batch_norm.gamma_decay(
+        params, strengths
+    )
     total: Array = loss + decay + output.mean()
     return total
 
@@ -134,8 +140,8 @@ def initial(params: Tree, batches: list[Array]) -> tuple[Tree, Tree]:
     findings: list[jn.Finding] = jn.propagation_findings(apply, params, batches[0])
     blamed: list[jn.Finding] = jn.rate_findings(signal, signal)
     print(signal, text, [finding.kind for finding in findings + blamed])
-    population: Tree = jn.population_statistics(batches)
-    count: Array = jn.independent_positions(batches[0])
+    population: Tree = jn.batch_norm.population_statistics(batches)
+    count: Array = jn.batch_norm.independent_positions(batches[0])
     return params, population | {"count": count}
 
 
