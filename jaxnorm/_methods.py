@@ -53,7 +53,7 @@ def constrain(
             branch that starts at zero) or, if centered, of equal weights per unit: its first step,
             however small, would take it to the sphere. In ``update``, for gradients of effective
             weights in the place of those of the raw parameters.
-        TypeError: for an optimizer that is none.
+        TypeError: if ``optimizer`` is not an optax transformation.
 
     Warns:
         UserWarning: inside shard_map, as `project`.
@@ -108,7 +108,7 @@ def linearly_constrain(
     Raises:
         ValueError: if the layout constrains nothing, a unit has a single weight, or params are
             reparametrized already.
-        TypeError: for an optimizer that is none.
+        TypeError: if ``optimizer`` is not an optax transformation.
 
     Warns:
         UserWarning: inside shard_map, as `project`.
