@@ -124,15 +124,16 @@ def network(options: argparse.Namespace, x: jax.Array, classes: int) -> Network:
         return evaluate(params, state, x, train=False)[0]
 
     # In evaluation: traced_layout warns of statistics that batch normalization takes in training.
-    layout = jn.exclude("^head/", layout=jn.traced_layout(predicted, params, x[:1]))
+    layout = jn.exclude("^head/", layout=jn.traced_layout(jn.read(predicted, params, x[:1])))
     raw, tx = params, optimizer(options)
     if options.norm == "replaced" and options.constraint == "sphere":
         raw, tx = jn.constrain(params, tx, layout=layout)
     elif options.norm == "replaced":
         raw, tx = jn.linearly_constrain(params, tx, layout=layout)
-        raw = jax.jit(partial(jn.variance_preserving_init, logits, layout=layout))(raw, x)
+        start = partial(jn.variance_preserving_init, jn.read(logits, raw, x), layout=layout)
+        raw = jax.jit(start)(raw, x)
     if (options.branches or BRANCHES[options.norm]) == "quiet":
-        raw = jn.scale_branches(raw, jn.residual_factors(logits, params, x[:1]))
+        raw = jn.scale_branches(raw, jn.residual_factors(jn.read(logits, params, x[:1])))
     # Accumulation is outermost: the projection edits the update of all microbatches together.
     tx = optax.MultiSteps(tx, options.accumulate)
     return Network(plain, train, evaluate, raw, state, tx, layout)

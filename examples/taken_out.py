@@ -74,7 +74,7 @@ def network(method: str, seed: int, x: jax.Array, width: int) -> Network:
         result: jax.Array = apply(params, state, x, train=True)[0]
         return result
 
-    layout = jn.exclude("^head/", layout=jn.traced_layout(logits, params, x[:1]))
+    layout = jn.exclude("^head/", layout=jn.traced_layout(jn.read(logits, params, x[:1])))
     raw: Any = params
     constrained: Callable[..., Any] = lambda tx: tx  # noqa: E731
     if method == "constrain":
@@ -82,10 +82,10 @@ def network(method: str, seed: int, x: jax.Array, width: int) -> Network:
         constrained = lambda tx: jn.constrain(params, tx, layout=layout)[1]  # noqa: E731
     if method == "linearly_constrain":
         raw, _ = jn.linearly_constrain(params, optax.identity(), layout=layout)
-        raw = jn.variance_preserving_init(logits, raw, x[:256], layout=layout)
+        raw = jn.variance_preserving_init(jn.read(logits, raw, x[:256]), layout=layout)
         constrained = lambda tx: jn.linearly_constrain(params, tx, layout=layout)[1]  # noqa: E731
     if quiet:
-        raw = jn.scale_branches(raw, jn.residual_factors(logits, params, x[:1]))
+        raw = jn.scale_branches(raw, jn.residual_factors(jn.read(logits, params, x[:1])))
     return Network(apply, settled, raw, state, constrained)
 
 

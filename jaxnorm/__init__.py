@@ -29,6 +29,8 @@ _NAMES = {
     "_losses": "variance_constancy_loss",
     "_methods": "constrain linearly_constrain propagate_normalization",
     "_metrics": "constraint_drift metrics",
+    "_moving_average_normalization": "moving_average_normalization",
+    "_moving_averages": "MovingAverages",
     "_node": "Reparametrization",
     "_noise": "linear_stddev with_scale_noise",
     "_noise_injection": "clean_parameters noise_injection NoiseState perturb_scales",
@@ -95,6 +97,10 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._methods import propagate_normalization as propagate_normalization
     from jaxnorm._metrics import constraint_drift as constraint_drift
     from jaxnorm._metrics import metrics as metrics
+    from jaxnorm._moving_average_normalization import (
+        moving_average_normalization as moving_average_normalization,
+    )
+    from jaxnorm._moving_averages import MovingAverages as MovingAverages
     from jaxnorm._node import Reparametrization as Reparametrization
     from jaxnorm._noise import linear_stddev as linear_stddev
     from jaxnorm._noise import with_scale_noise as with_scale_noise

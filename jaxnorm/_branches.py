@@ -1,8 +1,7 @@
 """Residual branches that start quietly: factors read off a model's program."""
 
-from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,17 +13,15 @@ from jaxnorm._layout import Layout, kernels_by_path
 from jaxnorm._node import Reparametrization, is_node
 from jaxnorm._numerics import multiplied
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
-from jaxnorm._trace.interpret import Apply
-from jaxnorm._trace.reading import Reading
+from jaxnorm._trace.reading import Reading, of_reading
 from jaxnorm._trace.streams import Branch, residual_streams
 
 
+@of_reading
 def residual_factors(
-    apply: Apply | Reading,
-    params: PyTree = None,
-    *inputs: Any,
+    net: Reading,
+    *,
     layout: Layout | None = None,
-    free: Sequence[str] = (),
 ) -> PyTree:
     r"""Factors 1/sqrt(L) for the last kernel or scale of each of the L branches of a stream.
 
@@ -33,14 +30,9 @@ def residual_factors(
     Apply the factors to initial parameters with `scale_branches`.
 
     Args:
-        apply: a `Reading`, or ``apply(params, *inputs)``, the model as a function of plain
-            parameters; it is traced, not run.
-        params: its parameters, or their shapes; kernels may be reparametrized.
-        *inputs: the other arguments, arrays or their shapes.
-        layout: which leaves are kernels; None for every parameter of a matrix product or a
-            convolution with a value that depends on the inputs.
-        free: regular expressions, searched for in the ``/``-joined paths, of parameters that are no
-            kernels and that start a stream: learned latents and queries, as in `traced_layout`.
+        net: the model, as `read` returns it.
+        layout: which leaves are kernels; None for the reading's, every parameter of a product with
+            a value that depends on the inputs.
 
     Returns:
         A tree of the structure of the plain parameters: 1/sqrt(L) at the last kernel of each
@@ -69,24 +61,51 @@ def residual_factors(
 
     Example:
         >>> import jax.numpy as jnp
+        >>> from jaxnorm import read
         >>> block = {"a": jnp.ones((4, 4)), "b": jnp.ones((4, 4))}
         >>> def apply(params, x):
         ...     for block in params:
         ...         x = x + jax.nn.relu(x @ block["a"]) @ block["b"]
         ...     return x
-        >>> residual_factors(apply, 4 * [block], jnp.ones((2, 4)))[0]
+        >>> residual_factors(read(apply, 4 * [block], jnp.ones((2, 4))))[0]
         {'a': 1.0, 'b': 0.5}
 
     Source: the initialization of residual branches by their number is that of Radford et al. 2019,
     section 2.3; Ikami et al. 2021 start ResNet-110 so.
     """
-    net = Reading.of(apply, params, inputs, free)
-    plain = net.plain
-    kernels = None if layout is None else kernels_by_path(layout, plain)
-    streams = residual_streams(net.program(kernels, nodes=True))
+    factors, scaled, refusal = branch_factors(net, layout)
+    if refusal:
+        raise ValueError(refusal)
+    if scaled:
+        warn(
+            f"the model scales the branches that end in {listed(sorted(scaled))} itself, by small "
+            "scales, zeros or a constant: residual_factors leaves them as they are."
+        )
+    return map_entries(lambda path, x: x if is_absent(x) else factors.get(path, 1.0), net.plain)
+
+
+class BranchFactors(NamedTuple):
+    """Factors of the branches of a model.
+
+    Attributes:
+        factors: 1/sqrt(L) by the path of the last parameter of each branch.
+        scaled: the last parameters of the branches that the model scales itself.
+        refusal: why there are no factors; empty if there are.
+    """
+
+    factors: dict[Path, float]
+    scaled: set[Path]
+    refusal: str = ""
+
+
+def branch_factors(net: Reading, layout: Layout | None = None) -> BranchFactors:
+    """Returns the factors of a model's branches, or the reason why there are none."""
+    kernels = None if layout is None else kernels_by_path(layout, net.plain)
+    streams, refusal = residual_streams(net.program(kernels, nodes=True))
+    if refusal:
+        return BranchFactors({}, set(), refusal)
     known = {path: x for path, x in named_entries(net.params) if not is_node(x)}
-    factors = _factors(streams, dict(named_entries(plain)) | known)
-    return map_entries(lambda path, x: x if is_absent(x) else factors.get(path, 1.0), plain)
+    return _factors(streams, dict(named_entries(net.plain)) | known)
 
 
 def scale_branches(raw: PyTree, factors: PyTree) -> PyTree:
@@ -134,8 +153,8 @@ def _scaled(entry: Any, factor: float) -> Any:
     return rescaled
 
 
-def _factors(streams: list[list[Branch]], leaves: dict[Path, Any]) -> dict[Path, float]:
-    """Returns 1/sqrt(L) by the path of the last parameter of each branch."""
+def _factors(streams: list[list[Branch]], leaves: dict[Path, Any]) -> BranchFactors:
+    """Returns the factors of the branches of some streams."""
     factors: dict[Path, float] = {}
     scaled: set[Path] = set()
     counts: dict[int, Fraction] = {}  # by sum; that of the longest stream after a merge
@@ -148,16 +167,13 @@ def _factors(streams: list[list[Branch]], leaves: dict[Path, Any]) -> dict[Path,
         for path, position in sorted((b.path, b.position) for b in branches if b.path not in quiet):
             factor = max(1.0, float(counts[position])) ** -0.5
             if factors.setdefault(path, factor) != factor:
-                raise ValueError(
+                refusal = (
                     f"the parameter {path!r} ends branches of streams with different numbers of "
                     "branches, so that no one factor fits; scale those branches by hand."
                 )
-    if scaled:
-        warn(
-            f"the model scales the branches that end in {listed(sorted(scaled))} itself, by small "
-            "scales, zeros or a constant: residual_factors leaves them as they are."
-        )
-    return {path: factor for path, factor in factors.items() if path not in scaled}
+                return BranchFactors({}, set(), refusal)
+    kept = {path: factor for path, factor in factors.items() if path not in scaled}
+    return BranchFactors(kept, scaled)
 
 
 def _is_quiet(leaf: Any, is_kernel: bool) -> bool:

@@ -1,6 +1,6 @@
 """Optimizers in coordinates in which the inputs of each kernel have mean zero."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import jax
@@ -25,8 +25,8 @@ from jaxnorm._layout import Layout
 from jaxnorm._momenta import map_momenta
 from jaxnorm._numerics import wide_dtype
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
-from jaxnorm._trace.interpret import Apply, compiled
-from jaxnorm._trace.reading import Reading
+from jaxnorm._trace.interpret import compiled
+from jaxnorm._trace.reading import Reading, of_reading
 from jaxnorm._trace.samples import count_rows
 
 Values = Float[Array, "..."]
@@ -48,13 +48,12 @@ class CenteredInputsState(NamedTuple):
     inner_state: Any
 
 
+@of_reading
 def centered_inputs(
+    net: Reading,
     optimizer: optax.GradientTransformation,
-    apply: Apply | Reading,
-    params: PyTree = None,
-    *inputs: Any,
+    *,
     layout: Layout | None = None,
-    free: Sequence[str] = (),
 ) -> optax.GradientTransformationExtraArgs:
     """Wraps an optimizer: it trains in coordinates in which each kernel's inputs have mean zero.
 
@@ -70,19 +69,15 @@ def centered_inputs(
     kernels (`zero_sum_projection`), clipping and `centered_gradient` belong inside.
 
     Args:
+        net: the model, as `read` returns it, at plain parameters and at the minibatch on which the
+            first C are measured.
         optimizer: any optax transformation. Decay of biases, adaptive clipping and layer-wise rates
             see b', the mean pre-activation, in the place of b.
-        apply: a `Reading`, or ``apply(params, *inputs)``, any library's model as a function of
-            plain parameters.
-        params: plain parameters.
-        *inputs: a minibatch, on which the first C are measured, and the other arguments.
         layout: the kernels whose inputs are centered, if they have a bias of their own; None for
-            all. Other kernels are left alone: without a bias, with one that comes after a gain or
-            that other kernels share, or reparametrized ones. A bias that the optimizer freezes
-            moves all the same: leave its kernel out, with `exclude`, unless ``optax.partition`` or
-            ``optax.masked`` outside hide it.
-        free: regular expressions of parameters that the model uses as if they were inputs, as in
-            `input_means`.
+            the reading's. Other kernels are left alone: without a bias, with one that comes after a
+            gain or that other kernels share, or reparametrized ones. A bias that the optimizer
+            freezes moves all the same: leave its kernel out, with `exclude`, unless
+            ``optax.partition`` or ``optax.masked`` outside hide it.
 
     Returns:
         A transformation whose state has C beside the optimizer's own state. Without ``params`` it
@@ -93,7 +88,7 @@ def centered_inputs(
 
     Raises:
         ValueError: if no kernel has a bias of its own, and if the inputs' means are not finite; in
-            ``init``, for a tree with the kernels at other paths than in ``params``, such as
+            ``init``, for a tree with the kernels at other paths than in the reading, such as
             ``optax.LookaheadParams``; in ``update``, for extra arguments that are functions of the
             parameters (line searches, the opaque mode of SAM): they would be called with parameters
             in other coordinates.
@@ -104,10 +99,11 @@ def centered_inputs(
     before the parameters are replicated. A step costs two passes over each kernel's update.
 
     Example:
+        >>> from jaxnorm import read
         >>> params = {"kernel": jnp.ones((2, 1)), "bias": jnp.zeros(1)}
         >>> apply = lambda p, x: x @ p["kernel"] + p["bias"][None]
         >>> x = jnp.array([[1.0, 2.0], [1.0, 4.0]])
-        >>> tx = centered_inputs(optax.sgd(1.0), apply, params, x)
+        >>> tx = centered_inputs(read(apply, params, x), optax.sgd(1.0))
         >>> gradient = jax.grad(lambda p: apply(p, x).sum())(params)
         >>> update, _ = tx.update(gradient, tx.init(params), params)
         >>> update["bias"].tolist()  # the kernel's is zero: its centered inputs cancel
@@ -118,7 +114,6 @@ def centered_inputs(
     Kronecker factors (Martens and Grosse 2015) it is the part of the homogeneous coordinate.
     """
     check_optimizer(optimizer)
-    net = Reading.of(apply, params, inputs, free)
     pairs = pairs_of(net, layout)
     if not pairs:
         raise ValueError(
@@ -161,13 +156,13 @@ def centered_inputs(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
+@of_reading
 def refresh_input_means(
+    net: Reading,
     opt_state: PyTree,
-    apply: Apply | Reading,
-    params: PyTree,
+    params: PyTree = None,
     *inputs: Any,
     decay: float | Float[Array, ""] | None = None,
-    free: Sequence[str] = (),
     axis_name: Hashable | None = None,
 ) -> PyTree:
     """Moves the input means of `centered_inputs` towards those of a minibatch.
@@ -184,15 +179,15 @@ def refresh_input_means(
     name of SGD's, is carried over as if it averaged gradients.
 
     Args:
+        net: the model, as `read` returns it, with the ``as_inputs`` with which the optimizer was
+            made.
         opt_state: the state of any optimizer that contains a `centered_inputs`.
-        apply: a `Reading`, or ``apply(params, *inputs)``.
-        params: the parameters now.
-        *inputs: a minibatch, and the other arguments.
+        params: the parameters of now, if they are not the reading's; nodes are made effective.
+        *inputs: the minibatch of now and the other arguments, if they are not the reading's.
         decay: d, from 0 (only this minibatch) to 1 (no change); None for 0.9, and for 1 - n/640 if
             the first input has fewer than 64 rows n, on all devices of ``axis_name`` together. The
             noise of the means of a few rows is fed back through the weights, and a training may
             diverge of it: the average should span some hundreds of rows.
-        free: as `centered_inputs` or `normalizer_free` got it.
         axis_name: under pmap and shard_map, the axis of the devices, over which means are averaged.
 
     Returns:
@@ -206,31 +201,33 @@ def refresh_input_means(
         TypeError: for an ``apply`` that is no function, a decay that is no number, and one string
             in the place of several expressions.
 
-    The model is traced once for means and slopes, which are measured in float32 or wider. Under jit
+    Means and slopes are measured in float32 or wider. Under jit
     the means are those of the whole minibatch, however it is sharded; under pmap and shard_map they
     are those of the device's own rows, unless ``axis_name`` averages them.
 
     Example:
+        >>> from jaxnorm import read
         >>> params = {"kernel": jnp.ones((2, 1)), "bias": jnp.zeros(1)}
         >>> apply = lambda p, x: x @ p["kernel"] + p["bias"][None]
-        >>> state = centered_inputs(optax.sgd(1.0), apply, params, jnp.zeros((1, 2))).init(params)
-        >>> refresh_input_means(state, apply, params, jnp.ones((1, 2)), decay=0.5).means["kernel"]
+        >>> net = read(apply, params, jnp.zeros((1, 2)))
+        >>> state = centered_inputs(net, optax.sgd(1.0)).init(params)
+        >>> refresh_input_means(net, state, params, jnp.ones((1, 2)), decay=0.5).means["kernel"]
         Array([[0.5],
                [0.5]], dtype=float32)
 
     Source: ours; the coordinates are those of the sources of `centered_inputs`.
     """
+    net = net.now(params, inputs)
     if decay is None:
-        decay = default_decay(inputs, axis_name)
+        decay = default_decay(net.inputs, axis_name)
     check_number(decay, FRACTION, "decay", "0.9 for example")
     states = [x for x in jax.tree.leaves(opt_state, is_leaf=_is_state) if _is_state(x)]
     if not states:
         raise ValueError(
             "the state contains no centered_inputs, so there are no input means to refresh. Pass "
-            "the state of centered_inputs(optimizer, apply, params, *inputs), or of the optimizer "
-            "that normalizer_free returns."
+            "the state of centered_inputs(net, optimizer), or of the optimizer that "
+            " normalizer_free returns."
         )
-    net = Reading.of(apply, params, inputs, free)
     pairs = _kept(pairs_of(net, None), states)
     program = net.running(pairs)
     values = measured(program, pairs, axis_name)
@@ -240,7 +237,7 @@ def refresh_input_means(
             return x
         means = averaged(x.means, values, decay)
         change = jax.tree.map(jnp.subtract, means, x.means)
-        return CenteredInputsState(means, _carried(x.inner_state, change, params, pairs))
+        return CenteredInputsState(means, _carried(x.inner_state, change, net.params, pairs))
 
     opt_state = jax.tree.map(refreshed, opt_state, is_leaf=_is_state)
     return renewed_slopes(opt_state, program, pairs, decay, axis_name)
@@ -259,7 +256,7 @@ def _kept(pairs: Pairs, states: list[CenteredInputsState]) -> Pairs:
         raise ValueError(
             f"the state has input means of {listed(missing)}, which this function does not multiply"
             " with its inputs, with a bias of its own, as it did when the optimizer was made. Pass "
-            "the same function, and the same free= of learned inputs, to both."
+            "a reading of the same function, with the same as_inputs=, to both."
         )
     return {path: pair for path, pair in pairs.items() if path in kept}
 

@@ -1,7 +1,7 @@
 """Initial weights whose units have mean 0 and variance 1 on a minibatch, by their own factors."""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,27 +11,25 @@ from jaxtyping import Array, Float, PyTree
 from jaxnorm._axes import per_unit, unit_shape
 from jaxnorm._checks import POSITIVE, check_number, warn
 from jaxnorm._fitted import Biases, Factors, fitted, mean_and_factor
-from jaxnorm._layout import Layout, Setting, broadcast, flax_layout
+from jaxnorm._layout import Layout, Setting, broadcast
 from jaxnorm._node import is_node
 from jaxnorm._numerics import promote
 from jaxnorm._paths import Path, is_absent, named_entries, named_rows
-from jaxnorm._phase_fit import at_outputs, at_taps, at_written, of_phases
 from jaxnorm._phases import strides_of
 from jaxnorm._reparametrize import effective
-from jaxnorm._trace.interpret import Apply
 from jaxnorm._trace.layers import KernelCall, run_layers
-from jaxnorm._trace.phases import OutputPhase
-from jaxnorm._trace.reading import Reading
+from jaxnorm._trace.phases import OutputPhase, at_outputs, at_taps, at_written, of_phases
+from jaxnorm._trace.reading import Reading, of_reading
 
 Values = Float[Array, "..."]
 
 
+@of_reading
 def data_dependent_init(
-    apply: Apply | Reading,
+    net: Reading,
     params: PyTree = None,
     *inputs: Any,
-    layout: Layout = flax_layout,
-    free: Sequence[str] = (),
+    layout: Layout | None = None,
     stddev: Setting = 1.0,
 ) -> PyTree:
     """Gives each unit pre-activations of zero mean and unit variance on one minibatch.
@@ -46,15 +44,11 @@ def data_dependent_init(
     and do not count for the variance.
 
     Args:
-        apply: a `Reading`, or ``apply(params, *inputs)``, any library's model as a function of
-            plain parameters; for NNX ``lambda params, x: functional.apply(params, state, x,
-            train=True)[0]``.
-        params: random parameters; reparametrized kernels are rescaled as such (`WeightNormalized`
-            then starts at g_i = ||w_i|| / s_i).
-        *inputs: a minibatch, and the remaining arguments of ``apply``.
-        layout: which leaves are kernels.
-        free: regular expressions, searched for in the ``/``-joined paths, of parameters that the
-            model uses as if they were inputs (learned queries), as in `traced_layout`.
+        net: the model, as `read` returns it.
+        params: random parameters, if they are not the reading's; reparametrized kernels are
+            rescaled as such (`WeightNormalized` then starts at g_i = ||w_i|| / s_i).
+        *inputs: the minibatch of now and the other arguments, if they are not the reading's.
+        layout: which leaves are kernels; None for the reading's.
         stddev: d, the standard deviation of the pre-activations: a positive number, or a pytree
             prefix of them: the `residual_factors`, for branches that start quietly.
 
@@ -80,17 +74,18 @@ def data_dependent_init(
     shard_map, of the device's own: call it once, before sharding.
 
     Example:
+        >>> from jaxnorm import read
         >>> import jax
         >>> kernel = jax.random.normal(jax.random.key(0), (16, 8))
         >>> x = 3 + jax.random.normal(jax.random.key(1), (64, 16))
         >>> apply = lambda p, x: x @ p["kernel"] + p["bias"][None]
-        >>> params = data_dependent_init(apply, {"kernel": kernel, "bias": jnp.zeros(8)}, x)
+        >>> params = data_dependent_init(read(apply, {"kernel": kernel, "bias": jnp.zeros(8)}, x))
         >>> bool(jnp.allclose(apply(params, x).mean(0), 0, atol=1e-5))
         True
 
     Source: Salimans and Kingma 2016, section 3.
     """
-    net = Reading.of(apply, params, inputs, free)
+    net = net.now(params, inputs)
     params = net.params
     units = _Units(_by_path(stddev, effective(params)), _with_channels(params))
 

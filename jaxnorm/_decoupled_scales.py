@@ -1,6 +1,6 @@
 """Optimizers in coordinates in which the scale of each unit is apart from its direction."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import jax
@@ -25,8 +25,8 @@ from jaxnorm._numerics import nonzero, promote, wide_dtype
 from jaxnorm._paths import Path, is_absent, map_entries, named_entries
 from jaxnorm._phases import unit_sum
 from jaxnorm._sphere import squared_norm
-from jaxnorm._trace.interpret import Apply, Program, compiled
-from jaxnorm._trace.reading import Reading
+from jaxnorm._trace.interpret import Program, compiled
+from jaxnorm._trace.reading import Reading, of_reading
 from jaxnorm._trace.replay import Layer
 
 Values = Float[Array, "..."]
@@ -49,13 +49,12 @@ class DecoupledScalesState(NamedTuple):
     inner_state: Any
 
 
+@of_reading
 def decoupled_scales(
+    net: Reading,
     optimizer: optax.GradientTransformation,
-    apply: Apply | Reading,
-    params: PyTree = None,
-    *inputs: Any,
+    *,
     layout: Layout | None = None,
-    free: Sequence[str] = (),
 ) -> optax.GradientTransformationExtraArgs:
     """Wraps an optimizer: its steps change a unit's variance by its scale alone.
 
@@ -71,12 +70,10 @@ def decoupled_scales(
     between two refreshes, and the forward pass does not change.
 
     Args:
+        net: the model, as `read` returns it, at plain parameters with the start fitted (units of
+            norm 0 are measured by 1), and at the minibatch on which the first S are measured.
         optimizer: any optax transformation. It clips and decays v.
-        apply: a `Reading`, or ``apply(params, *inputs)``.
-        params: plain parameters with the start fitted: units of norm 0 are measured by 1.
-        *inputs: a minibatch, on which the first S are measured, and the other arguments.
-        layout: the kernels, if they have a bias of their own; None for all.
-        free: as in `centered_inputs`.
+        layout: the kernels, if they have a bias of their own; None for the reading's.
 
     Returns:
         A transformation that needs ``params``. `refresh_input_means` renews S, too.
@@ -87,7 +84,6 @@ def decoupled_scales(
     Source: the gradient of batch normalization (Ioffe and Szegedy 2015, section 3) by a layer's
     weights, with fixed statistics; scale and direction are those of Salimans and Kingma 2016.
     """
-    net = Reading.of(apply, params, inputs, free)
     pairs = pairs_of(net, layout)
 
     def slopes(params: PyTree, *inputs: Any) -> ByPath:

@@ -1,17 +1,15 @@
 """Depth of a program: activations on its paths, and the sums of its residual branches."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jaxtyping import PyTree
 
 from jaxnorm._paths import Path, named_entries
-from jaxnorm._trace.graph import Graph, Sum
-from jaxnorm._trace.interpret import Apply
+from jaxnorm._trace.graph import Graph, Node, Sum
 from jaxnorm._trace.primitives import LINEAR, PARTS, PRODUCTS, STACKS, SUMS
-from jaxnorm._trace.reading import Reading
+from jaxnorm._trace.reading import Reading, of_reading
 from jaxnorm._trace.streams import stream_branches
-from jaxnorm._trace.values import Node
 
 Layer = Callable[[float], float]
 
@@ -25,16 +23,12 @@ MIXTURES = (*LINEAR, *SUMS, *STACKS, "sub", "dynamic_update_slice", "scatter")
 SCALINGS = ("mul", "div", "dot_general", "conv_general_dilated")
 
 
-def traced_depth(
-    apply: Apply | Reading, params: PyTree = None, *inputs: Any, factors: PyTree | None = None
-) -> Network:
+@of_reading
+def traced_depth(net: Reading, *, factors: PyTree | None = None) -> Network:
     """Depth of a model's program, for `shaped`: activations on its paths, and sums of branches.
 
     Args:
-        apply: a `Reading`, or ``apply(params, *inputs)``, the model as a function of plain
-            parameters, with any activation; it is traced, not run.
-        params: the parameters, or their shapes.
-        *inputs: the other arguments, arrays or their shapes.
+        net: the model, as `read` returns it.
         factors: the result of `residual_factors`, if the branches start with it; None for branches
             as large as the stream.
 
@@ -51,18 +45,19 @@ def traced_depth(
     Nothing is computed, and sharding plays no part.
 
     Example:
+        >>> from jaxnorm import read
         >>> import jax, jax.numpy as jnp
         >>> def apply(params, x):
         ...     for kernel in params[:-1]:
         ...         x = jax.nn.gelu(x @ kernel)
         ...     return x @ params[-1]
-        >>> network = traced_depth(apply, 8 * [jnp.ones((4, 4))], jnp.ones((2, 4)))
+        >>> network = traced_depth(read(apply, 8 * [jnp.ones((4, 4))], jnp.ones((2, 4))))
         >>> network(0.0, lambda value: value + 1)
         7.0
 
     Source: Martens et al. 2021 (arXiv 2110.01765), section 8, and Zhang et al. 2022, appendix B.
     """
-    program = Reading.of(apply, params, inputs).program(nodes=True)
+    program = net.program(nodes=True)
     graph = Graph(program.facts.nodes or [])
     _check_products(graph.nodes)
     depth = _Depth(graph.nodes, _squared_factors(graph, factors), program.result_nodes())

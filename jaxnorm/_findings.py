@@ -1,15 +1,14 @@
 """Findings on a network's signal: what is off before its first step or since, as data and text."""
 
 import math
-import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
 import numpy as np
 from jaxtyping import PyTree
 
-from jaxnorm._branches import residual_factors
+from jaxnorm._branches import branch_factors
 from jaxnorm._describe import aligned
 from jaxnorm._finding import Finding, Kind
 from jaxnorm._layout import Layout
@@ -19,7 +18,7 @@ from jaxnorm._rate_findings import Layers, Row, by_layer, rate_findings, size
 from jaxnorm._reparametrize import effective
 from jaxnorm._trace.graph import has_scale
 from jaxnorm._trace.interpret import Apply
-from jaxnorm._trace.reading import Reading
+from jaxnorm._trace.reading import Reading, of_reading
 
 #: The result of `propagation`.
 Signal = dict[str, Scalar]
@@ -41,15 +40,15 @@ INCLUDED = {
 }
 
 
+@of_reading
 def propagation_findings(
-    apply: Apply | Reading,
+    net: Reading,
     params: PyTree = None,
     *inputs: Any,
     loss: Loss | None = None,
     start: PyTree | None = None,
     applied: Collection[str] = (),
     layout: Layout | None = None,
-    free: Sequence[str] = (),
 ) -> list[Finding]:
     """Faults of a network's signal before its first step, or in training, by `propagation`.
 
@@ -74,15 +73,15 @@ def propagation_findings(
     the limits for its start.
 
     Args:
-        apply: as in `propagation`.
-        params: as in `propagation`, not traced.
-        *inputs: as in `propagation`: some 64 rows of the training data.
+        net: the model, as `read` returns it.
+        params: the parameters of now, if they are not the reading's; nodes are made effective.
+        *inputs: some 64 rows of the training data and the other arguments, if they are not the
+            reading's.
         loss: as in `propagation`.
         start: of a network in training, a copy of its parameters before the first step, not traced.
         applied: names of functions of this library whose work is in force, such as the ``applied``
             of `normalizer_free`'s optimizer; none of them is a remedy.
         layout: as in `propagation`.
-        free: as in `propagation`.
 
     Returns:
         Findings, the causes first; none for a network with nothing off.
@@ -94,19 +93,20 @@ def propagation_findings(
     split along explicit axes, call it inside ``jax.set_mesh``.
 
     Example:
+        >>> from jaxnorm import read
         >>> import jax.numpy as jnp
         >>> params = [{"kernel": jnp.full((1, 1), 30.0)} for _ in range(3)]
         >>> def apply(params, x):
         ...     for layer in params:
         ...         x = x @ layer["kernel"]
         ...     return x
-        >>> (finding,) = propagation_findings(apply, params, jnp.array([[-1.0], [1.0]]))
+        >>> (finding,) = propagation_findings(read(apply, params, jnp.array([[-1.0], [1.0]])))
         >>> finding.kind, round(finding.values["forward"]), finding.remedies
         ('size', 30, ('variance_preserving_init',))
 
     Source: ours.
     """
-    net = Reading.of(apply, params, inputs, free)
+    net = net.now(params, inputs)
     looked_at = partial(_looked_at, loss=loss, layout=layout)
     return _with_start(looked_at, net, start, applied)[1]
 
@@ -119,21 +119,21 @@ def describe_propagation(
     start: PyTree | None = None,
     applied: Collection[str] = (),
     layout: Layout | None = None,
-    free: Sequence[str] = (),
 ) -> str:
     """Table of `propagation` for a terminal, with a last line that names what is off and a remedy.
 
     The last line is "Nothing is off.", or lists the `propagation_findings` after "Off:".
 
     Args:
-        apply: as in `propagation`.
-        params: as in `propagation`, not traced.
-        *inputs: as in `propagation`: some 64 rows of the training data.
+        apply: a reading, or ``apply(params, *inputs)``, any library's model as a function of plain
+            parameters.
+        params: the parameters, not traced; optional beside a reading.
+        *inputs: some 64 rows of the training data and the other arguments; optional beside a
+            reading.
         loss: as in `propagation`.
         start: as in `propagation_findings`.
         applied: as in `propagation_findings`.
         layout: as in `propagation`.
-        free: as in `propagation`.
 
     Returns:
         Lines of text: a table of the layers in execution order, and the last line.
@@ -160,7 +160,7 @@ def describe_propagation(
 
     Source: ours.
     """
-    net = Reading.of(apply, params, inputs, free)
+    net = Reading.of(apply, params, inputs)
     looked_at = partial(_looked_at, loss=loss, layout=layout)
     signal, findings = _with_start(looked_at, net, start, applied)
     layers = by_layer(signal)
@@ -201,7 +201,8 @@ def _looked_at(
     """Returns the statistics of each layer, and the findings."""
     signal, positions = measured(net, loss, layout)
     layers = by_layer(signal)
-    ends = _of(_branch_ends(net), layers)
+    factors = branch_factors(net).factors
+    ends = _of([path for path, factor in factors.items() if factor != 1.0], layers)
     is_dead = any(row["dormant"] == 1 for row in layers.values())
     is_cut = is_dead and _has_zero_factor(net)
     return signal, _findings(layers, positions, ends, is_cut)
@@ -215,17 +216,6 @@ def _has_zero_factor(net: Reading) -> bool:
     scales = (node.constant.factors for node in nodes if has_scale(node))
     kernels = (node.constant.sources for node in nodes if node.is_product)
     return not zeros.isdisjoint({path for paths in (*scales, *kernels) for path in paths})
-
-
-def _branch_ends(net: Reading) -> list[Path]:
-    """Returns the last kernels of residual branches; none if they cannot be read off."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            factors = residual_factors(net)
-    except ValueError:
-        return []
-    return [path for path, factor in named_entries(factors) if factor != 1.0]
 
 
 def _of(paths: Iterable[Path], layers: Layers) -> list[str]:

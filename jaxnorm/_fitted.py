@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from jaxnorm._checks import known_values
 from jaxnorm._node import is_node
 from jaxnorm._numerics import ROUNDING_ERRORS, multiplied, nonzero, promote, rounding_floor
 from jaxnorm._paths import Path, listed, map_entries
@@ -37,38 +38,37 @@ def fitted(fit: Fit, params: PyTree, fits: tuple[Factors, Biases], rounded: set[
     ``fits`` is the result of ``fit(params)``, and ``rounded`` has the rounded kernels. Raises
     ValueError, or makes the kernel NaN in a trace, if it is not fitted after some passes.
     """
-    factors, biases = fits
-    result = updated(params, factors, biases)
-    off: dict[Path, Any] = {}
-    for _ in range(PASSES if rounded else 0):
-        before = {path: jnp.abs(jnp.log(factors[path])) for path in sorted(rounded)}
-        factors, biases = fit(result)
-        sizes = {path: jnp.abs(jnp.log(factors[path])) for path in before}
-        off = {path: (size > ROUNDED).any() for path, size in sizes.items()}
-        if not any(isinstance(x, jax.core.Tracer) for x in off.values()) and not any(off.values()):
-            return result
+
+    def sizes_of(factors: Factors) -> Factors:
+        return {path: jnp.abs(jnp.log(factors[path])) for path in rounded}
+
+    def fitted_again(_: Any, state: tuple[PyTree, Factors]) -> tuple[PyTree, Factors]:
+        params, before = state
+        factors, biases = fit(params)
+        sizes = sizes_of(factors)
         # Units that are fitted stay: another factor would round them in another way. Those that no
         # factor changes stay too: they would grow without end.
-        steps = {
-            path: jnp.where(
-                (size > ROUNDED) & (size < jnp.maximum(0.5, STALLED * before[path])),
-                factors[path],
-                1,
-            )
-            for path, size in sizes.items()
+        moves = {
+            path: (x > ROUNDED) & (x < jnp.maximum(0.5, STALLED * before[path]))
+            for path, x in sizes.items()
         }
-        result = updated(result, factors | steps, biases)
-    if any(isinstance(x, jax.core.Tracer) for x in off.values()):
-        return updated(result, {path: jnp.where(x, jnp.nan, 1.0) for path, x in off.items()}, {})
-    if off:
+        steps = {path: jnp.where(is_off, factors[path], 1) for path, is_off in moves.items()}
+        return updated(params, factors | steps, biases), sizes
+
+    result = updated(params, *fits)
+    if not rounded:
+        return result
+    passes = (result, sizes_of(fits[0]))
+    result, sizes = jax.lax.fori_loop(0, PASSES, fitted_again, passes)
+    off = {path: (x > ROUNDED).any(keepdims=True) for path, x in sizes.items()}
+    if bad := sorted(path for path, x in off.items() if np.any(known_values(x))):
         raise ValueError(
-            f"the model rounds the kernels {listed(path for path, x in off.items() if x)}, and no "
-            "factor on them gives their pre-activations unit variance (the sign of a kernel has no "
-            "scale, and coarse levels have few); wanted a rounding whose scale follows the "
-            "kernel's, such as the sign times the mean size of a unit's weights. Or leave them out "
-            "of the layout."
+            f"the model rounds the kernels {listed(bad)}, and no factor on them gives their "
+            "pre-activations unit variance (the sign of a kernel has no scale, and coarse levels "
+            "have few); wanted a rounding whose scale follows the kernel's, such as the sign times "
+            "the mean size of a unit's weights. Or leave them out of the layout."
         )
-    return result
+    return updated(result, {path: jnp.where(x, jnp.nan, 1.0) for path, x in off.items()}, {})
 
 
 def mean_and_factor(

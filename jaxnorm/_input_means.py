@@ -1,6 +1,6 @@
 """Means of the inputs of each kernel, as the weights see them: one derivative per product."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
 import jax
@@ -13,10 +13,10 @@ from jaxnorm._checks import known_values
 from jaxnorm._layout import Layout, kernels_by_path
 from jaxnorm._numerics import promote, wide_dtype
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
-from jaxnorm._trace.interpret import Apply, Program
+from jaxnorm._trace.interpret import Program
 from jaxnorm._trace.kernels import BiasedKernel, biased_kernels
 from jaxnorm._trace.primitives import PRODUCTS, product_axes
-from jaxnorm._trace.reading import Reading
+from jaxnorm._trace.reading import Reading, of_reading
 from jaxnorm._trace.replay import Collected, Layer, Turns
 
 Values = Float[Array, "..."]
@@ -31,12 +31,12 @@ Pairs = dict[Path, BiasedKernel]
 Statistic = Callable[[Layer, list[Any], Values], Values]
 
 
+@of_reading
 def input_means(
-    apply: Apply | Reading,
+    net: Reading,
     params: PyTree = None,
     *inputs: Any,
     layout: Layout | None = None,
-    free: Sequence[str] = (),
     axis_name: Hashable | None = None,
 ) -> PyTree:
     """Means of the inputs that each weight of a kernel is multiplied with.
@@ -49,13 +49,11 @@ def input_means(
     channel, which the model adds to the product directly and reads nowhere else.
 
     Args:
-        apply: a `Reading`, or ``apply(params, *inputs)``, any library's model as a function of
-            plain parameters.
-        params: plain parameters; reparametrized kernels are not measured.
-        *inputs: a minibatch, and the remaining arguments of ``apply``.
-        layout: the kernels that are measured, if they have a bias of their own; None for all.
-        free: regular expressions, searched for in the ``/``-joined paths, of parameters that the
-            model uses as if they were inputs, such as learned queries.
+        net: the model, as `read` returns it.
+        params: the parameters of now, if they are not the reading's.
+        *inputs: the minibatch of now and the other arguments, if they are not the reading's.
+        layout: the kernels that are measured, if they are plain and have a bias of their own; None
+            for the reading's.
         axis_name: under pmap and shard_map, the axis of the devices, over which means are averaged.
 
     Returns:
@@ -72,16 +70,17 @@ def input_means(
     the means are those of the whole minibatch, however it is sharded.
 
     Example:
+        >>> from jaxnorm import read
         >>> import jax
         >>> params = {"kernel": jnp.ones((2, 3)), "bias": jnp.zeros(3)}
         >>> apply = lambda p, x: jax.nn.relu(x @ p["kernel"] + p["bias"][None])
-        >>> means = input_means(apply, params, jnp.array([[1.0, 2.0], [3.0, 6.0]]))
+        >>> means = input_means(read(apply, params, jnp.array([[1.0, 2.0], [3.0, 6.0]])))
         >>> means["kernel"].tolist()
         [[2.0], [4.0]]
 
     Source: LeCun et al. 1998, "Efficient BackProp", section 4.3, centers inputs by their means.
     """
-    net = Reading.of(apply, params, inputs, free)
+    net = net.now(params, inputs)
     pairs = pairs_of(net, layout)
     values = measured(net.running(pairs), pairs, axis_name)
     return map_entries(lambda path, _: values.get(path, optax.MaskedNode()), net.params)
@@ -172,7 +171,7 @@ def check_finite_statistics(values: ByPath, name: str) -> None:
         )
 
 
-def check_same_tree(pairs: Pairs, tree: PyTree, name: str) -> None:
+def check_same_tree(pairs: Collection[Path], tree: PyTree, name: str) -> None:
     """Raises ValueError for a tree with none of these kernels, unless a mask hides them."""
     entries = named_entries(tree)
     paths = {tuple(path) for path, _ in entries}

@@ -93,7 +93,7 @@ def variance_constancy_loss(
     Minimizing the loss lowers the kurtosis of the unit: its distribution gets few modes.
 
     The loss reads 2n rows of the minibatch ``X``. Let these rows go through the network by
-    themselves, ``collect_preactivations(apply, params, X[:2 * n])``, beside the whole minibatch:
+    themselves, ``collect_preactivations(net, params, X[:2 * n])``, beside the whole minibatch:
     2n/N more work, and the pass of the whole minibatch does not change.
 
     Args:

@@ -1,7 +1,7 @@
 """Noise on the scale of each layer, drawn anew for each sample."""
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
 
 import jax
@@ -12,14 +12,15 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from jaxnorm._checks import NONNEGATIVE, check_number
 from jaxnorm._draws import Keys, Split, normal, split_of, typed_keys, whole_shape
-from jaxnorm._layout import Layout, Setting, broadcast, flax_layout, kernels_by_path
+from jaxnorm._layout import Layout, Setting, broadcast, kernels_by_path
 from jaxnorm._mesh import vary_alike, varying_axes
 from jaxnorm._node import Reparametrization
 from jaxnorm._numerics import promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries, named_leaves
 from jaxnorm._reparametrize import effective
+from jaxnorm._trace.interpret import Apply, jitted
 from jaxnorm._trace.layers import KernelCall, run_layers
-from jaxnorm._trace.reading import Reading
+from jaxnorm._trace.reading import Reading, of_reading
 from jaxnorm._trace.samples import count_rows
 
 #: The numbers that share a draw: ``sample``, all positions of a channel in a sample;
@@ -34,12 +35,11 @@ LEAST_FACTOR = 1e-6
 
 
 def with_scale_noise(
-    apply: Callable[..., Any],
+    apply: Apply | Reading,
     stddev: Setting,
     *,
-    layout: Layout = flax_layout,
+    layout: Layout | None = None,
     per: Per = "sample",
-    free: Sequence[str] = (),
     specs: Specs = None,
 ) -> Callable[..., Any]:
     """Adds noise to a model's scales: y = (1 + n) gamma w'x + beta, n ~ N(0, sigma^2).
@@ -51,17 +51,17 @@ def with_scale_noise(
         apply: ``apply(params, *inputs)``, a model of any library as a function of plain parameters.
             The rows of the minibatch are the first axis of the first input that is an array.
             Whatever else ``apply`` does with its layers, `collect_preactivations` for example,
-            sees the noise.
+            sees the noise. Or a reading, with parameters that the model uses ``as_inputs``; not in
+            a shard_map that splits kernels.
         stddev: sigma; a number, or a pytree prefix of the parameters with numbers and None (no
             noise), as `linear_stddev` returns it. For a stack of layers that the model scans over,
             an array may have one value per layer of the whole stack. Not differentiated.
-        layout: the kernels that have noise; ``exclude("^head/")`` leaves the classifier out.
+        layout: the kernels that have noise; None for those of `traced_layout`, and
+            ``exclude("^head/")`` leaves the classifier out.
         per: ``"sample"`` draws per sample and channel, the same number at all positions of an
             image; ``"position"`` draws for each number of the product; ``"step"`` draws per
             channel, the same number for all samples, as `noise_injection` does (deep networks do
             not train with it).
-        free: regular expressions, searched for in the ``/``-joined paths, of parameters that the
-            model uses as inputs (learned queries), as `traced_layout` takes them.
         specs: inside shard_map and pmap, the `PartitionSpec` of each parameter: the ``in_specs``,
             a pytree prefix of the parameters.
 
@@ -114,9 +114,11 @@ def with_scale_noise(
 
     def noisy(key: Keys, params: PyTree, *inputs: Any) -> Any:
         plain = effective(params)
-        kernels = _noisy_kernels(plain, layout, stddev, broadcast(specs, params, "specs"))
+        net = Reading.of(apply, plain, inputs)
+        of_parameters = broadcast(specs, params, "specs")
+        kernels = _noisy_kernels(plain, layout or net.layout, stddev, of_parameters)
         if not kernels:
-            return apply(plain, *inputs)
+            return net.result()
         rows = count_rows(inputs)
         keys = typed_keys(key, None if per == "step" else rows)
 
@@ -126,8 +128,7 @@ def with_scale_noise(
             use = uses.get(call.path, 0)
             return _add_noise(call, kernels[call.path], keys, use, rows, per), use + 1
 
-        net, is_per_row = Reading(apply, plain, inputs, free), per != "step"
-        return run_layers(net, layout, visit, bias="separate", sample_axes=is_per_row)[0]
+        return run_layers(net, layout, visit, bias="separate", sample_axes=per != "step")[0]
 
     return noisy
 
@@ -272,25 +273,19 @@ def _affine_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     return _affine(x, factor, bias), (dx + dbias / factor) * factor
 
 
+@of_reading
 def linear_stddev(
+    net: Reading,
     stddev: float,
-    apply: Callable[..., Any],
-    params: PyTree,
-    *inputs: Any,
-    layout: Layout = flax_layout,
-    free: Sequence[str] = (),
+    *,
+    layout: Layout | None = None,
 ) -> PyTree:
     """Noise of residual networks: (l / L) sigma for the l-th of L layers in execution order.
 
     Args:
+        net: the model, as `read` returns it; parameters and inputs may be shapes.
         stddev: sigma of the last layer.
-        apply: ``apply(params, *inputs)``, the model as a function of plain parameters; it is traced
-            and not run, so parameters and inputs may be shapes.
-        params: the parameters, or their shapes; kernels may be reparametrized.
-        *inputs: a minibatch, or its shape, and whatever else ``apply`` takes.
-        layout: the kernels that count as layers.
-        free: regular expressions, searched for in the ``/``-joined paths, of parameters that the
-            model uses as inputs (learned queries), as `traced_layout` takes them.
+        layout: the kernels that count as layers; None for the reading's.
 
     Returns:
         A tree for `with_scale_noise` and `noise_injection`: a number at each kernel, None
@@ -303,10 +298,11 @@ def linear_stddev(
     Nothing is computed, so jit, pmap, shard_map and sharding change nothing.
 
     Example:
+        >>> from jaxnorm import read
         >>> import jax, jax.numpy as jnp
         >>> params = {"last": {"kernel": jnp.eye(2)}, "zeroth": {"kernel": jnp.eye(2)}}
         >>> apply = lambda params, x: x @ params["zeroth"]["kernel"] @ params["last"]["kernel"]
-        >>> linear_stddev(1.0, apply, params, jnp.ones((4, 2)))
+        >>> linear_stddev(read(apply, params, jnp.ones((4, 2))), 1.0)
         {'last': {'kernel': 1.0}, 'zeroth': {'kernel': 0.5}}
 
     Source: Ikami et al. 2021, section 4.3 (linear noise).
@@ -316,10 +312,10 @@ def linear_stddev(
 
     def run(params: PyTree, *inputs: Any) -> None:
         visit = lambda call, _: (call.output, None)  # noqa: E731
-        _, results = run_layers(Reading(apply, params, inputs, free), layout, visit)
+        _, results = run_layers(net.at(params, inputs), layout, visit)
         layers.update({path: axes for path, (_, axes) in results.items()})
 
-    jax.eval_shape(run, params, *inputs)
+    jitted(run, net.inputs).eval_shape(net.params, *net.inputs)
     if stacked := [path for path, axes in layers.items() if axes]:
         raise ValueError(
             f"the kernels {listed(stacked)} are stacks of layers that the model scans over, and "
@@ -327,7 +323,7 @@ def linear_stddev(
             "the layout, and give with_scale_noise an array with one value per layer for them."
         )
     levels = {path: stddev * (number + 1) / len(layers) for number, path in enumerate(layers)}
-    return map_entries(lambda path, _: levels.get(path), params)
+    return map_entries(lambda path, _: levels.get(path), net.params)
 
 
 def check_stddev(stddev: Setting) -> None:

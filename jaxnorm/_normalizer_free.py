@@ -58,7 +58,6 @@ def normalizer_free(
     optimizer: Any = None,
     *inputs: Any,
     heads: Sequence[str] | None = None,
-    free: Sequence[str] = (),
     zero_sums: bool = True,
     fitted: bool = True,
     quiet: bool = True,
@@ -96,16 +95,16 @@ def normalizer_free(
             functional.apply(params, state, x, train=False)[0]`` of a model that
             `replace_batch_norm` returned. Without dropout and stochastic depth, which belong into
             the loss alone. Or a reading in the place of ``apply``, ``params`` and ``*inputs``:
-            ``normalizer_free(net, optimizer)``.
+            ``normalizer_free(net, optimizer)``; `read` takes the names of learned queries,
+            ``as_inputs``.
         params: its random parameters, plain.
         optimizer: any optax transformation, clipping, momentum and weight decay included.
         *inputs: a minibatch of some hundred rows, and the remaining arguments of ``apply``.
         heads: regular expressions, searched for in the ``/``-joined paths, of the kernels that make
-            results and stay free; None for those after which neither a kernel nor a residual sum
-            follows. A network that is added to its own inputs, x + f(x), has the heads of f.
-        free: regular expressions of parameters that the model uses as if they were inputs, such as
-            learned queries.
-        zero_sums: if False, sums are free.
+            results and are not constrained; None for those after which neither a kernel nor a
+            residual sum follows. A network that is added to its own inputs, x + f(x), has the heads
+            of f.
+        zero_sums: if False, sums are not constrained.
         fitted: if False, hidden units keep their random start (zero-sum, with quiet branches).
         quiet: if False, branches are not made quiet.
         centered: if False, gradients see the inputs as they are.
@@ -160,7 +159,7 @@ def normalizer_free(
     if isinstance(apply, Reading) and optimizer is None:
         params, optimizer = None, params
     check_optimizer(optimizer)
-    net = Reading.of(apply, params, inputs, free)
+    net = Reading.of(apply, params, inputs)
     params, inputs = net.params, net.inputs
     roles = roles_of(net, heads)
     if not roles.fan_in.keys() - roles.heads:
@@ -192,12 +191,12 @@ def normalizer_free(
     scaled = roles.fitted & roles.biases.keys()
     if decoupled and scaled:
         layout = _layout_of(roles, scaled)
-        optimizer = decoupled_scales(optimizer, net, layout=layout)
+        optimizer = decoupled_scales(net, optimizer, layout=layout)
     if some:
         optimizer = optax.chain(optimizer, zero_sum_projection(constrained))
     if centered and roles.biases:
         layout = _layout_of(roles, {*roles.biases})
-        optimizer = centered_inputs(optimizer, net, layout=layout)
+        optimizer = centered_inputs(net, optimizer, layout=layout)
     parts = {DATA: fitted and roles.fitted, BRANCHES: factors is not None, ZERO_SUMS: some}
     return raw, Applied.of(optimizer, [name for name, is_done in parts.items() if is_done])
 

@@ -6,23 +6,23 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._checks import POSITIVE, check_number
-from jaxnorm._layout import Layout, flax_layout, kernels_by_path
+from jaxnorm._layout import Layout, kernels_by_path
 from jaxnorm._matrices import as_matrices, singular_value
 from jaxnorm._mesh import whole
 from jaxnorm._node import Axes, is_node
 from jaxnorm._numerics import promote
 from jaxnorm._paths import Path, map_entries
-from jaxnorm._trace.interpret import Apply, Program
-from jaxnorm._trace.reading import Reading
+from jaxnorm._trace.interpret import Program
+from jaxnorm._trace.reading import Reading, of_reading
 
 Values = Float[Array, "..."]
 
 
+@of_reading
 def orthogonal_init(
-    apply: Apply | Reading,
-    params: PyTree = None,
-    *inputs: Any,
-    layout: Layout = flax_layout,
+    net: Reading,
+    *,
+    layout: Layout | None = None,
     gain: float = 1.0,
 ) -> PyTree:
     """Replaces each random kernel by an orthogonal one; a convolution's by one at its center.
@@ -37,11 +37,9 @@ def orthogonal_init(
     smaller than its stride does not see all pixels: it preserves the distances of those it sees.
 
     Args:
-        apply: a `Reading`, or ``apply(params, *inputs)``, as in `variance_preserving_init`; it is
-            traced, not run.
-        params: random parameters, which are the source of randomness; plain kernels.
-        *inputs: a minibatch, or its shapes, and the remaining arguments of ``apply``.
-        layout: which leaves are kernels.
+        net: the model at its random parameters, as `read` returns it: plain kernels, which are the
+            source of randomness.
+        layout: which leaves are kernels; None for the reading's.
         gain: the factor of every kernel: 1 for shaped activations, tanh and selu, and sqrt(2) for
             relu.
 
@@ -60,10 +58,11 @@ def orthogonal_init(
     shard_map each device would make its own part orthogonal.
 
     Example:
+        >>> from jaxnorm import read
         >>> import jax
         >>> params = {"kernel": jax.random.normal(jax.random.key(0), (16, 8))}
         >>> x = jnp.ones((1, 16))
-        >>> kernel = orthogonal_init(lambda p, x: x @ p["kernel"], params, x)["kernel"]
+        >>> kernel = orthogonal_init(read(lambda p, x: x @ p["kernel"], params, x))["kernel"]
         >>> bool(jnp.allclose(kernel.T @ kernel, jnp.eye(8), atol=1e-5))
         True
 
@@ -71,8 +70,7 @@ def orthogonal_init(
     2018 (arXiv 1806.05393), their scale that of Martens et al. 2021 (arXiv 2110.01765).
     """
     check_number(gain, POSITIVE, "gain", "2**0.5 for relu")
-    net = Reading.of(apply, params, inputs)
-    kernels = kernels_by_path(layout, net.plain)
+    kernels = kernels_by_path(layout or net.layout, net.plain)
     matrices = _matrix_kernels(net.program(kernels))
 
     def orthogonal(path: Path, entry: Any) -> Any:

@@ -1,25 +1,23 @@
 """Pre-activations of a model's layers, read off its program."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from jaxnorm._layout import Layout, flax_layout
-from jaxnorm._trace.interpret import Apply
+from jaxnorm._layout import Layout
 from jaxnorm._trace.layers import KernelCall, run_layers
-from jaxnorm._trace.reading import Reading
+from jaxnorm._trace.reading import Reading, of_reading
 
 Values = Float[Array, "..."]
 
 
+@of_reading
 def collect_preactivations(
-    apply: Apply | Reading,
+    net: Reading,
     params: PyTree = None,
     *inputs: Any,
-    layout: Layout = flax_layout,
-    free: Sequence[str] = (),
+    layout: Layout | None = None,
 ) -> tuple[Any, dict[str, Values]]:
     """Runs a model and returns its output together with the pre-activations of its kernels.
 
@@ -33,14 +31,11 @@ def collect_preactivations(
     statistics and the output of the whole minibatch, and drop those of the 2n rows.
 
     Args:
-        apply: a `Reading`, or ``apply(params, *inputs)``, any library's model as a function of
-            plain parameters; for NNX ``lambda params, x: functional.apply(params, state, x,
-            train=True)``, whose new state is then part of the output.
-        params: the parameters; reparametrized kernels are made effective first.
-        *inputs: a minibatch, and the remaining arguments of ``apply``.
-        layout: which leaves are kernels; ``exclude("^head/")`` leaves the logits out.
-        free: regular expressions, searched for in the ``/``-joined paths, of parameters that the
-            model uses as if they were inputs (learned queries), as in `traced_layout`.
+        net: the model, as `read` returns it.
+        params: the parameters of now, if they are not the reading's; nodes are made effective.
+        *inputs: the minibatch of now and the other arguments, if they are not the reading's.
+        layout: which leaves are kernels; None for the reading's. ``exclude("^head/")``
+            leaves the logits out.
 
     Returns:
         The model's output, and a dict of pre-activations by the path of their kernel, in execution
@@ -69,11 +64,11 @@ def collect_preactivations(
     Under jit, pmap and shard_map the pre-activations are those of the rows that the model sees.
 
     Example:
+        >>> from jaxnorm import read
         >>> import jax, jax.numpy as jnp
         >>> apply = lambda params, x: jax.nn.relu(x @ params["kernel"])
-        >>> output, layers = collect_preactivations(
-        ...     apply, {"kernel": -jnp.eye(2)}, jnp.ones((4, 2))
-        ... )
+        >>> net = read(apply, {"kernel": -jnp.eye(2)}, jnp.ones((4, 2)))
+        >>> output, layers = collect_preactivations(net)
         >>> output.sum().item(), layers["kernel"].sum().item()
         (0.0, -8.0)
     """
@@ -81,7 +76,7 @@ def collect_preactivations(
     def visit(call: KernelCall, collected: Any) -> tuple[Values, Values]:
         return call.output, call.output
 
-    net = Reading.of(apply, params, inputs, free)
+    net = net.now(params, inputs)
     output, collected = run_layers(net, layout, visit, bias="included")
     return output, {
         str(path): jnp.moveaxis(values, len(layers), 0) if layers else values

@@ -1,7 +1,7 @@
 """Signal propagation: statistics of each layer's pre-activations and gradients over the rows."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any
 
@@ -15,10 +15,9 @@ from jaxnorm._layout import Layout
 from jaxnorm._numerics import ROUNDING_ERRORS, promote, quotient, root, rounding_floor
 from jaxnorm._paths import Path
 from jaxnorm._statistics import batch_moments, kurtosis
-from jaxnorm._trace.interpret import Apply
 from jaxnorm._trace.layers import KernelCall, run_layers
 from jaxnorm._trace.queries import traced_layout
-from jaxnorm._trace.reading import Reading
+from jaxnorm._trace.reading import Reading, of_reading
 
 Scalar = Float[Array, ""]
 
@@ -42,13 +41,13 @@ STATISTICS = (
 )
 
 
+@of_reading
 def propagation(
-    apply: Apply | Reading,
+    net: Reading,
     params: PyTree = None,
     *inputs: Any,
     loss: Loss | None = None,
     layout: Layout | None = None,
-    free: Sequence[str] = (),
 ) -> dict[str, Scalar]:
     r"""Flat dict of each layer's signal over the rows of a minibatch, for any logger.
 
@@ -74,15 +73,12 @@ def propagation(
       which layers of any width and resolution preserve if they start as in He et al. 2015.
 
     Args:
-        apply: a `Reading`, or ``apply(params, *inputs)``, any library's model as a function of
-            plain parameters; for NNX ``lambda params, x: functional.apply(params, state, x,
-            train=True)[0]``.
-        params: the parameters; reparametrized kernels are made effective first.
-        *inputs: a minibatch, and the remaining arguments of ``apply``.
+        net: the model, as `read` returns it.
+        params: the parameters of now, if they are not the reading's; nodes are made effective.
+        *inputs: the minibatch of now and the other arguments, if they are not the reading's.
         loss: a scalar function of the output, for the gradient g. Without a loss, g (for
             ``dormant``) is that of a fixed random linear function of the output.
-        layout: which leaves are kernels; None for `traced_layout`.
-        free: as in `traced_layout`.
+        layout: which leaves are kernels; None for the reading's.
 
     Returns:
         Scalars in float32 or wider, in execution order (jit sorts them by name). Layers of a stack
@@ -100,9 +96,10 @@ def propagation(
     under jit, or inside ``jax.set_mesh``; layers that the model scans over, from JAX 0.10.2 on.
 
     Example:
+        >>> from jaxnorm import read
         >>> params = {"kernel": jnp.eye(2)}
         >>> x = jnp.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
-        >>> signal = propagation(lambda p, x: jnp.tanh(x @ p["kernel"]), params, x)
+        >>> signal = propagation(read(lambda p, x: jnp.tanh(x @ p["kernel"]), params, x))
         >>> {name.removeprefix("kernel/"): round(float(s), 2) for name, s in signal.items()}
         ... # doctest: +NORMALIZE_WHITESPACE
         {'variance': 0.5, 'squared_mean': 0.0, 'cosine': -0.33, 'dormant': 0.0,
@@ -112,7 +109,7 @@ def propagation(
     mean activation for a unit's effect (dormant units, with the threshold 0.025); Daneshmand et al.
     2020 (rank, without the mean taken out).
     """
-    return measured(Reading.of(apply, params, inputs, free), loss, layout)[0]
+    return measured(net.now(params, inputs), loss, layout)[0]
 
 
 def measured(

@@ -1,5 +1,6 @@
 """Roles of the kernels of a network: what `normalizer_free` does with each of them."""
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,12 +15,13 @@ from jaxnorm._node import Axes
 from jaxnorm._paths import Path, listed, named_entries
 from jaxnorm._trace.batch_statistics import kernels_before_stored_statistics
 from jaxnorm._trace.gates import gates, kernels_of_gates
-from jaxnorm._trace.interpret import Apply
+from jaxnorm._trace.graph import Graph
+from jaxnorm._trace.interpret import Apply, Program
 from jaxnorm._trace.kernels import biased_kernels, measurable_kernels
+from jaxnorm._trace.primitives import product_axes
 from jaxnorm._trace.queries import traced_layout
 from jaxnorm._trace.reading import Reading
-from jaxnorm._trace.roles import heads as kernels_of_heads
-from jaxnorm._trace.roles import single_feature_kernels
+from jaxnorm._trace.streams import begins_with_kernel, stream_sums
 
 
 class Roles(NamedTuple):
@@ -53,7 +55,6 @@ def describe_roles(
     params: PyTree = None,
     *inputs: Any,
     heads: Sequence[str] | None = None,
-    free: Sequence[str] = (),
 ) -> str:
     """Table of what `normalizer_free` does with each kernel of a network.
 
@@ -62,7 +63,6 @@ def describe_roles(
         params: its parameters, or their shapes.
         *inputs: the other arguments, arrays or their shapes.
         heads: as in `normalizer_free`.
-        free: as in `normalizer_free`.
 
     Returns:
         Lines of text, one per kernel in the order of execution: whether it makes a result
@@ -92,7 +92,7 @@ def describe_roles(
         block/kernel  hidden  yes        1       yes
         head/kernel   head    no         random  yes
     """
-    net = Reading.of(apply, params, inputs, free)
+    net = Reading.of(apply, params, inputs)
     roles = roles_of(net, heads)
     factors = dict(named_entries(residual_factors(net)))
     yes = {True: "yes", False: "no"}
@@ -141,3 +141,48 @@ def _matching(patterns: Sequence[str], fan_in: dict[Path, Axes]) -> set[Path]:
                 f"{listed(fan_in)}."
             )
     return {path for path in fan_in if any(re.search(p, str(path)) for p in patterns)}
+
+
+def kernels_of_heads(program: Program) -> set[Path]:
+    """Returns the kernels after which neither a kernel nor a residual sum follows.
+
+    A sum is residual if it is one of a stream with a shortcut without kernels: a linear model
+    beside a network makes the same result. The stream has to begin with a kernel: a network that
+    is added to its own inputs, x + f(x), makes their difference from the result.
+
+    Args:
+        program: a program with nodes.
+    """
+    graph = Graph(program.facts.nodes or [])
+    live = graph.ancestors(*program.result_nodes())
+    products = {i for i in live if graph.nodes[i].is_product}
+    sums = [item for stream in stream_sums(graph, program) for item in stream]
+    residual = [item for item in sums if item.kind != "merge" and begins_with_kernel(graph, item)]
+    joins = products | {item.position for item in residual}
+    before = graph.ancestors(*(j for i in joins for j in graph.nodes[i].operands))
+    inner = {path for i in products & before for path in graph.nodes[i].constant.sources}
+    last = {path for i in products - before for path in graph.nodes[i].constant.sources}
+    return last - inner
+
+
+def single_feature_kernels(program: Program) -> set[Path]:
+    """Returns the kernels whose units read one feature, such as those of depthwise convolutions.
+
+    A sum over their weights is one over positions alone: with zero sums such a unit would not see
+    the mean of its feature.
+    """
+    return {
+        layer.product.form.path
+        for layer in program.layers.values()
+        if not layer.product.biased and _features(layer.equation, layer.product.use.side) == 1
+    }
+
+
+def _features(equation: Any, side: int) -> int | None:
+    """Returns the number of input features that each unit of a product reads."""
+    shape = equation.invars[side].aval.shape
+    if equation.primitive.name == "conv_general_dilated":
+        return int(shape[equation.params["dimension_numbers"].rhs_spec[1]])
+    if equation.primitive.name == "dot_general":
+        return math.prod(int(shape[axis]) for axis in product_axes(equation, side)[0])
+    return None

@@ -1,29 +1,27 @@
 """Initial weights whose pre-activations have unit variance, by one factor per kernel."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._fitted import Biases, Factors, fitted, mean_and_factor
-from jaxnorm._layout import Layout, flax_layout
+from jaxnorm._layout import Layout
 from jaxnorm._numerics import multiplied
 from jaxnorm._paths import Path, is_absent, named_entries
 from jaxnorm._reparametrize import effective
-from jaxnorm._trace.interpret import Apply
 from jaxnorm._trace.layers import KernelCall, run_layers
-from jaxnorm._trace.reading import Reading
+from jaxnorm._trace.reading import Reading, of_reading
 
 Values = Float[Array, "..."]
 
 
+@of_reading
 def variance_preserving_init(
-    apply: Apply | Reading,
+    net: Reading,
     params: PyTree = None,
     *inputs: Any,
-    layout: Layout = flax_layout,
-    free: Sequence[str] = (),
+    layout: Layout | None = None,
 ) -> PyTree:
     """Multiplies each kernel by one scalar, so that its pre-activations have unit variance.
 
@@ -34,14 +32,11 @@ def variance_preserving_init(
     Biases are left out of the variance and do not change.
 
     Args:
-        apply: a `Reading`, or ``apply(params, *inputs)``, any library's model as a function of
-            plain parameters; for NNX ``lambda params, x: functional.apply(params, state, x,
-            train=True)[0]``.
-        params: random parameters; reparametrized kernels are rescaled as such.
-        *inputs: a minibatch, and the remaining arguments of ``apply``.
-        layout: which leaves are kernels.
-        free: regular expressions, searched for in the ``/``-joined paths, of parameters that the
-            model uses as if they were inputs (learned queries), as in `traced_layout`.
+        net: the model, as `read` returns it.
+        params: random parameters, if they are not the reading's; reparametrized kernels are
+            rescaled as such.
+        *inputs: the minibatch of now and the other arguments, if they are not the reading's.
+        layout: which leaves are kernels; None for the reading's.
 
     Returns:
         A tree of the same structure. A layer whose pre-activations are all equal keeps its kernel;
@@ -67,10 +62,11 @@ def variance_preserving_init(
     shard_map, of the device's own: call it once, before sharding.
 
     Example:
+        >>> from jaxnorm import read
         >>> import jax
         >>> params = {"kernel": 7 * jax.random.normal(jax.random.key(0), (16, 8))}
         >>> x = jax.random.normal(jax.random.key(1), (64, 16))
-        >>> params = variance_preserving_init(lambda p, x: x @ p["kernel"], params, x)
+        >>> params = variance_preserving_init(read(lambda p, x: x @ p["kernel"], params, x))
         >>> round(float((x @ params["kernel"]).var()), 3)
         1.0
 
@@ -92,5 +88,6 @@ def variance_preserving_init(
         }
         return factors, {}
 
-    net, rounded = Reading.of(apply, params, inputs, free), set[Path]()
+    net = net.now(params, inputs)
+    rounded = set[Path]()
     return fitted(fit, net.params, fit(net.params), rounded)

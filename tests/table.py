@@ -18,6 +18,7 @@ from jaxnorm import (
     effective,
     fixed_step,
     noise_injection,
+    read,
     sphere_projection,
     stiefel_projection,
     zero_sum_projection,
@@ -99,7 +100,7 @@ RADII = {"conv": 2.0, "dense": 0.5, "scaled": 3.0}
 IDENTITY = optax.identity()
 SGD = optax.sgd(0.1)
 IMAGES = float32(np.random.default_rng(2).normal(1, 1, (4, 5, 5, 2)))
-CENTERED = centered_inputs(SGD, network, example_params(), IMAGES)
+CENTERED = centered_inputs(read(network, example_params(), IMAGES), SGD)
 # float16 rounds Adam's usual eps = 1e-8 to zero, and its steps are then 0/0.
 ADAM_ON_SPHERE = optax.chain(optax.adam(1e-2, eps=1e-3), sphere_projection())
 

@@ -49,7 +49,7 @@ def resized(x: Any) -> Any:
 
 
 def read(apply: Apply, params: Any, *inputs: Any) -> tuple[Roles, Any]:
-    factors = jn.residual_factors(apply, params, *inputs)
+    factors = jn.residual_factors(jn.read(apply, params, *inputs))
     return roles_of(Reading(apply, params, inputs)), factors
 
 

@@ -22,7 +22,7 @@ from tests.trees import by_path, is_absent
 def factors_of(case: Case) -> dict[str, float]:
     """Factors that are not 1, by path."""
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        tree = jn.residual_factors(case.apply, case.params, *case.inputs)
+        tree = jn.residual_factors(jn.read(case.apply, case.params, *case.inputs))
     assert jax.tree.structure(tree) == jax.tree.structure(case.params)
     return {path: x for path, x in by_path(tree).items() if not is_absent(x) and x != 1.0}
 
@@ -79,23 +79,23 @@ def test_leaves_branches_alone_that_the_model_scales(name: str) -> None:
     block, other, path = OWN[name]
     params = 3 * [DRAWN | other]
     with pytest.warns(UserWarning, match=path) as caught:
-        factors = jn.residual_factors(stream(block), params, ROWS)
+        factors = jn.residual_factors(jn.read(stream(block), params, ROWS))
     assert len(caught) == 1
     assert set(jax.tree.leaves(factors)) == {1.0}
 
 
 def test_own_scales_of_one_count_as_any_scale() -> None:
     params = 4 * [DRAWN | {"scale": jnp.ones(4)}]
-    factors = jn.residual_factors(stream(scaled_by_parameter), params, ROWS)
+    factors = jn.residual_factors(jn.read(stream(scaled_by_parameter), params, ROWS))
     assert factors == 4 * [{"up": 1.0, "down": 1.0, "scale": 0.5}]
 
 
 def test_counts_the_kernels_of_a_layout_only() -> None:
     case = CASES["plain"]
-    factors = jn.residual_factors(case.apply, case.params, *case.inputs, layout=KERNELS)
+    factors = jn.residual_factors(jn.read(case.apply, case.params, *case.inputs), layout=KERNELS)
     assert factors["blocks"][0] == {"up": 1.0, "down": 0.5}
     early = jn.layout_from_rules([(r"blocks/.*/up$", -2)])
-    factors = jn.residual_factors(case.apply, case.params, *case.inputs, layout=early)
+    factors = jn.residual_factors(jn.read(case.apply, case.params, *case.inputs), layout=early)
     assert factors["blocks"][0] == {"up": 0.5, "down": 1.0}
 
 
@@ -141,14 +141,14 @@ def test_factors_are_those_of_the_plain_parameters() -> None:
     params = 4 * [DRAWN]
     apply = stream(lambda p, x: x + mlp(p, x))
     raw = jn.reparametrize(params, jn.Scaled, layout=KERNELS)
-    assert jn.residual_factors(apply, raw, ROWS) == 4 * [{"up": 1.0, "down": 0.5}]
+    assert jn.residual_factors(jn.read(apply, raw, ROWS)) == 4 * [{"up": 1.0, "down": 0.5}]
 
 
 def test_quiet_scales_beside_reparametrized_kernels_are_left_alone() -> None:
     params = 3 * [DRAWN | {"scale": jnp.full(4, 1e-6)}]
     raw = jn.reparametrize(params, jn.Scaled, layout=KERNELS)
     with pytest.warns(UserWarning, match="scale"):
-        factors = jn.residual_factors(stream(scaled_by_parameter), raw, ROWS)
+        factors = jn.residual_factors(jn.read(stream(scaled_by_parameter), raw, ROWS))
     assert set(jax.tree.leaves(factors)) == {1.0}
 
 
@@ -159,7 +159,9 @@ def clipped(p: Any, x: Any) -> Any:
 
 
 def test_a_constant_that_is_cast_to_a_whole_number_is_no_factor_of_a_half() -> None:
-    factors = jn.residual_factors(stream(clipped), 4 * [DRAWN | {"half": jnp.float32(1.5)}], ROWS)
+    factors = jn.residual_factors(
+        jn.read(stream(clipped), 4 * [DRAWN | {"half": jnp.float32(1.5)}], ROWS)
+    )
     assert {block["down"] for block in factors} == {0.5}
 
 
@@ -231,7 +233,7 @@ def test_the_variance_of_the_stream_stays_below_e(depth: int) -> None:
 
     kernels = [normal(i + 1, width, width) for i in range(depth)]
     raw, _ = jn.constrain([{"kernel": jnp.asarray(w)} for w in kernels], optax.identity())
-    quiet = jn.scale_branches(raw, jn.residual_factors(apply, raw, shape(2, width)))
+    quiet = jn.scale_branches(raw, jn.residual_factors(jn.read(apply, raw, shape(2, width))))
 
     def growth(raw: Any) -> float:
         x = rows

@@ -19,6 +19,7 @@ from jaxnorm import (
     clip_by_layer_norm,
     input_means,
     layout_from_rules,
+    read,
     refresh_input_means,
     reparametrize,
     zero_sum_projection,
@@ -93,7 +94,7 @@ def shift(params: Any, means: Any, sign: float) -> Any:
 
 @pytest.fixture(scope="module")
 def means() -> Any:
-    return input_means(network, PARAMS, X)
+    return input_means(read(network, PARAMS, X))
 
 
 def loss(apply: Any, params: Any) -> Any:
@@ -125,7 +126,9 @@ def test_means_are_what_the_taps_see(name: str) -> None:
     """With one tap set to 1 the mean output of its unit is that tap's mean input."""
     shape, *call = CONVOLUTIONS[name]
     params = {"w": draw(9, *shape), "b": jnp.zeros(shape[-1])}
-    found = input_means(lambda p, x: plus_bias(convolve(x, p["w"], *call), p["b"]), params, X)["w"]
+    found = input_means(
+        read(lambda p, x: plus_bias(convolve(x, p["w"], *call), p["b"]), params, X)
+    )["w"]
     x = np.asarray(X, np.float64)
     found = np.broadcast_to(found, shape)
     for tap in [(0, 0, 0, 0), (1, 1, shape[2] - 1, shape[3] - 1), (0, 1, 0, shape[3] - 1)]:
@@ -138,7 +141,7 @@ def test_means_are_what_the_taps_see(name: str) -> None:
 def test_the_mean_of_a_dense_layer_is_that_of_its_inputs() -> None:
     x = draw(0, 7, 4) + 3
     params = {"w": draw(1, 4, 2), "b": jnp.zeros(2)}
-    found = input_means(lambda p, x: plus_bias(x @ p["w"], p["b"]), params, x)["w"]
+    found = input_means(read(lambda p, x: plus_bias(x @ p["w"], p["b"]), params, x))["w"]
     np.testing.assert_allclose(found[:, 0], np.asarray(x, np.float64).mean(0), rtol=1e-6)
     assert found.shape == (4, 1)
 
@@ -171,7 +174,7 @@ def test_training_is_that_of_centered_inputs_written_out(
 ) -> None:
     """Both end at one function after twenty steps."""
     inner = OPTIMIZERS[name]
-    tx = centered_inputs(inner, network, PARAMS, X)
+    tx = centered_inputs(read(network, PARAMS, X), inner)
     params, state = PARAMS, tx.init(PARAMS)
     written = shift(PARAMS, means, 1.0)
     written_state = inner.init(written)
@@ -188,7 +191,7 @@ def test_training_is_that_of_centered_inputs_written_out(
 
 def test_outside_accumulation_and_averages_work_as_they_are(gradient: Any) -> None:
     """Two halves of a gradient, accumulated outside, are one step with their mean."""
-    tx = centered_inputs(optax.sgd(0.1, momentum=0.9), network, PARAMS, X)
+    tx = centered_inputs(read(network, PARAMS, X), optax.sgd(0.1, momentum=0.9))
     whole = gradient(PARAMS)
     parts = [jax.tree.map(lambda g, k=k: k * g, whole) for k in (0.5, 1.5)]
     outside = optax.MultiSteps(tx, 2).gradient_transformation()
@@ -206,8 +209,8 @@ def test_outside_accumulation_and_averages_work_as_they_are(gradient: Any) -> No
 def test_a_refresh_carries_momentum_over(inner: Any, gradient: Any) -> None:
     """The state is that of an optimizer that has had the new means from the beginning."""
     other = 3 - 2 * X
-    old = centered_inputs(inner, network, PARAMS, X)
-    new = centered_inputs(inner, network, PARAMS, other)
+    old = centered_inputs(read(network, PARAMS, X), inner)
+    new = centered_inputs(read(network, PARAMS, other), inner)
     states = []
     for tx in (old, new):
         state = tx.init(PARAMS)
@@ -215,7 +218,7 @@ def test_a_refresh_carries_momentum_over(inner: Any, gradient: Any) -> None:
             g = jax.tree.map(lambda g, s=scale: s * g, gradient(PARAMS))
             _, state = tx.update(g, state, PARAMS)
         states.append(state)
-    refreshed = refresh_input_means(states[0], network, PARAMS, other, decay=0.0)
+    refreshed = refresh_input_means(read(network, PARAMS, other), states[0], decay=0.0)
     field = "mu" if hasattr(states[1].inner_state[0], "mu") else "trace"
     momentum, expected = (getattr(s.inner_state[0], field) for s in (refreshed, states[1]))
     assert_close(momentum, expected)
@@ -224,10 +227,10 @@ def test_a_refresh_carries_momentum_over(inner: Any, gradient: Any) -> None:
 
 def test_a_refresh_averages_and_finds_the_state_anywhere() -> None:
     tx = optax.chain(
-        optax.clip_by_global_norm(1.0), centered_inputs(optax.sgd(0.1), network, PARAMS, X)
+        optax.clip_by_global_norm(1.0), centered_inputs(read(network, PARAMS, X), optax.sgd(0.1))
     )
     before = optax.MultiSteps(tx, 2).init(PARAMS)
-    refresh = jax.jit(lambda s, x: refresh_input_means(s, network, PARAMS, x, decay=0.75))
+    refresh = jax.jit(lambda s, x: refresh_input_means(read(network, PARAMS, x), s, decay=0.75))
     after = refresh(before, 2 * X)
     (old,), (new,) = (
         [x for x in jax.tree.leaves(s, is_leaf=is_state) if is_state(x)] for s in (before, after)
@@ -262,13 +265,13 @@ def test_what_cannot_be_made_up_for_is_left_alone() -> None:
     )
     raw_apply = lambda raw, x: apply(raw | {"node": params["node"]}, x)  # noqa: E731
     for apply_, tree in ((apply, params), (raw_apply, node)):
-        found = input_means(apply_, tree, draw(0, 5, 3))
+        found = input_means(read(apply_, tree, draw(0, 5, 3)))
         measured = {name for name, means in found.items() if jax.tree.leaves(means)}
         assert measured == ({"node", "own"} if tree is params else {"own"})
 
 
 def test_frozen_leaves_that_a_partition_hides_do_not_move(gradient: Any) -> None:
-    inner = centered_inputs(optax.sgd(0.1), network, PARAMS, X)
+    inner = centered_inputs(read(network, PARAMS, X), optax.sgd(0.1))
     labels = {
         name: {"kernel": "train", "bias": "freeze" if name == "conv" else "train"}
         for name in PARAMS
@@ -301,7 +304,7 @@ def test_a_scan_and_a_loop_have_equal_means() -> None:
     def scan(params: Any, x: Any) -> Any:
         return jax.lax.scan(lambda x, p: (jax.checkpoint(block)(x, p), None), x, params)[0]
 
-    one, other = input_means(loop, layers, x), input_means(scan, stacked(layers), x)
+    one, other = input_means(read(loop, layers, x)), input_means(read(scan, stacked(layers), x))
     assert other["kernel"].shape == (3, 4, 1)
     for n, means in enumerate(one):
         np.testing.assert_allclose(other["kernel"][n], means["kernel"], rtol=1e-5)
@@ -316,7 +319,9 @@ def test_a_shared_layer_has_the_average_over_its_uses() -> None:
 
     hidden = np.maximum(np.asarray(x @ params["kernel"] + params["bias"][None]), 0)
     expected = (np.asarray(x).mean(0) + hidden.mean(0)) / 2
-    np.testing.assert_allclose(input_means(twice, params, x)["kernel"][:, 0], expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        input_means(read(twice, params, x))["kernel"][:, 0], expected, rtol=1e-5
+    )
 
 
 def test_learned_latents_are_inputs_where_they_are_named() -> None:
@@ -327,21 +332,21 @@ def test_learned_latents_are_inputs_where_they_are_named() -> None:
         query = plus_bias(p["latents"] @ p["first"]["kernel"], p["first"]["bias"])
         return plus_bias(jax.nn.relu(x @ query.T @ query) @ p["second"]["kernel"], jnp.zeros(3))
 
-    x, free = draw(5, 8, 4), ["latents"]
-    found = input_means(apply, params, x, free=free)["first"]["kernel"]
+    x, latents = draw(5, 8, 4), ["latents"]
+    found = input_means(read(apply, params, x, as_inputs=latents))["first"]["kernel"]
     np.testing.assert_allclose(found[:, 0], np.asarray(params["latents"]).mean(0), rtol=1e-5)
-    tx = centered_inputs(optax.sgd(0.1), apply, params, x, free=free)
-    state = refresh_input_means(tx.init(params), apply, params, x, free=free)
+    tx = centered_inputs(read(apply, params, x, as_inputs=latents), optax.sgd(0.1))
+    state = refresh_input_means(read(apply, params, x, as_inputs=latents), tx.init(params))
     np.testing.assert_allclose(state.means["first"]["kernel"], found, rtol=1e-5)
-    with pytest.raises(ValueError, match=r"first/kernel.*free="):
-        refresh_input_means(tx.init(params), apply, params, x)
+    with pytest.raises(ValueError, match=r"first/kernel.*as_inputs="):
+        refresh_input_means(read(apply, params, x), tx.init(params))
 
 
 def test_devices_average_their_means(means: Any) -> None:
     """Two devices with half of the rows each, and one device with a sharded batch, agree."""
     over = mesh(2)
     split = jax.shard_map(
-        lambda x: input_means(network, PARAMS, x, axis_name="data"),
+        lambda x: input_means(read(network, PARAMS, x), axis_name="data"),
         mesh=over,
         in_specs=P("data"),
         out_specs=P(),
@@ -351,7 +356,7 @@ def test_devices_average_their_means(means: Any) -> None:
 
 
 def test_functions_of_parameters_are_refused() -> None:
-    tx = centered_inputs(optax.scale_by_backtracking_linesearch(5), network, PARAMS, X)
+    tx = centered_inputs(read(network, PARAMS, X), optax.scale_by_backtracking_linesearch(5))
     state = tx.init(PARAMS)
     with pytest.raises(ValueError, match=r"value_fn.*Line searches"):
         tx.update(PARAMS, state, PARAMS, value=1.0, grad=PARAMS, value_fn=lambda p: jnp.zeros(()))
@@ -360,12 +365,12 @@ def test_functions_of_parameters_are_refused() -> None:
 def test_errors_teach() -> None:
     bare = lambda p, x: x @ p["kernel"]  # noqa: E731
     with pytest.raises(ValueError, match="bias of its own"):
-        centered_inputs(optax.sgd(0.1), bare, {"kernel": jnp.ones((3, 2))}, jnp.ones((4, 3)))
+        centered_inputs(read(bare, {"kernel": jnp.ones((3, 2))}, jnp.ones((4, 3))), optax.sgd(0.1))
     with pytest.raises(ValueError, match="contains no centered_inputs"):
-        refresh_input_means(optax.sgd(0.1).init(PARAMS), network, PARAMS, X)
-    state = centered_inputs(optax.sgd(0.1), network, PARAMS, X).init(PARAMS)
+        refresh_input_means(read(network, PARAMS, X), optax.sgd(0.1).init(PARAMS))
+    state = centered_inputs(read(network, PARAMS, X), optax.sgd(0.1)).init(PARAMS)
     with pytest.raises(ValueError, match=r"decay is 1\.5"):
-        refresh_input_means(state, network, PARAMS, X, decay=1.5)
+        refresh_input_means(read(network, PARAMS, X), state, decay=1.5)
 
 
 def test_a_bias_that_is_stacked_along_its_last_axis_is_left_alone() -> None:
@@ -378,8 +383,8 @@ def test_a_bias_that_is_stacked_along_its_last_axis_is_left_alone() -> None:
         return jax.lax.scan(layer, x, (p["kernel"], biases))[0]
 
     x, first = draw(3, 6, 4), params | {"bias": params["bias"].T}
-    assert input_means(apply, first, x, False)["kernel"].shape == (3, 4, 1)
-    assert isinstance(input_means(apply, params, x, True)["kernel"], optax.MaskedNode)
+    assert input_means(read(apply, first, x, False))["kernel"].shape == (3, 4, 1)
+    assert isinstance(input_means(read(apply, params, x, True))["kernel"], optax.MaskedNode)
 
 
 @pytest.mark.parametrize(("rows", "decay"), [(2, 1 - 2 / 640), (64, 0.9), (128, 0.9)])
@@ -387,7 +392,7 @@ def test_the_default_average_spans_some_hundreds_of_rows(rows: int, decay: float
     params = {"kernel": draw(3, 3, 2), "bias": draw(4, 2)}
     apply = lambda p, x, table: x @ p["kernel"] + p["bias"][None] + 0 * table.sum()  # noqa: E731
     x, table = 1 + draw(5, rows, 3), jnp.ones((900, 2))
-    state = centered_inputs(optax.sgd(0.1), apply, params, 0 * x, table).init(params)
-    means = refresh_input_means(state, apply, params, x, table).means["kernel"]
+    state = centered_inputs(read(apply, params, 0 * x, table), optax.sgd(0.1)).init(params)
+    means = refresh_input_means(read(apply, params, x, table), state).means["kernel"]
     expected = (1 - decay) * np.asarray(x, np.float64).mean(0)[:, None]  # one mean for all units
     np.testing.assert_allclose(means, expected, rtol=1e-5)

@@ -10,7 +10,7 @@ import optax
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from jaxnorm import centered_inputs, normalizer_free, refresh_input_means
+from jaxnorm import centered_inputs, normalizer_free, read, refresh_input_means
 from jaxnorm._decoupled_scales import decoupled_scales, measured_slopes
 from jaxnorm._input_means import pairs_of
 from jaxnorm._trace.reading import Reading
@@ -70,8 +70,8 @@ def test_the_first_step_is_that_of_batch_normalization(name: str) -> None:
     apply = lambda p, x: logits(  # noqa: E731
         p["head"], product(name, p["w"], x) + p["b"].reshape(1, 1, 1, -1)
     )
-    tx = decoupled_scales(optax.sgd(1.0), apply, params, X)
-    tx = centered_inputs(tx, apply, params, X)
+    tx = decoupled_scales(read(apply, params, X), optax.sgd(1.0))
+    tx = centered_inputs(read(apply, params, X), tx)
 
     @quick_jit
     def moved(params: Any, state: Any) -> Any:
@@ -110,7 +110,7 @@ PARAMS = {
 
 
 def test_decay_shrinks_the_weights_themselves() -> None:
-    tx = decoupled_scales(optax.add_decayed_weights(0.1), dense, PARAMS, ROWS)
+    tx = decoupled_scales(read(dense, PARAMS, ROWS), optax.add_decayed_weights(0.1))
     zeros = jax.tree.map(jnp.zeros_like, PARAMS)
     step, _ = tx.update(zeros, tx.init(PARAMS), PARAMS)
     assert_close(step["w"], 0.1 * PARAMS["w"])
@@ -172,7 +172,7 @@ def test_units_without_weights_or_variance_train_on() -> None:
     params = PARAMS | {"w": PARAMS["w"].at[:, 0].set(0.0)}
     constant = jnp.ones((8, 4))  # No unit has a variance.
     for x in (ROWS, constant):
-        tx = decoupled_scales(optax.sgd(0.1), dense, params, x)
+        tx = decoupled_scales(read(dense, params, x), optax.sgd(0.1))
         gradient = jax.grad(lambda p: (dense(p, ROWS) ** 2).sum())(params)
         step, _ = tx.update(gradient, tx.init(params), params)
         assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(step))
@@ -181,11 +181,11 @@ def test_units_without_weights_or_variance_train_on() -> None:
 def test_a_refresh_carries_momentum_over_in_the_coordinates_of_the_weights() -> None:
     """The trace of g_v moves by the map of (C_new - C_old) m_b, whose S are the old ones."""
     tx = centered_inputs(
-        decoupled_scales(optax.trace(0.9), dense, PARAMS, ROWS), dense, PARAMS, ROWS
+        read(dense, PARAMS, ROWS), decoupled_scales(read(dense, PARAMS, ROWS), optax.trace(0.9))
     )
     gradient = jax.grad(lambda p: (dense(p, ROWS) ** 2).mean())(PARAMS)
     _, state = tx.update(gradient, tx.init(PARAMS), PARAMS)
-    new = refresh_input_means(state, dense, PARAMS, 2 * ROWS - 1, decay=0.0)
+    new = refresh_input_means(read(dense, PARAMS, 2 * ROWS - 1), state, decay=0.0)
     old, w = state.inner_state, np.asarray(PARAMS["w"], np.float64)
     change = np.asarray(new.means["w"] - state.means["w"]) * np.asarray(gradient["b"])
     slope, size = np.asarray(old.slopes["w"]), np.asarray(old.sizes["w"])
@@ -202,7 +202,7 @@ def test_the_call_keeps_zero_sums_and_refreshes_under_jit() -> None:
 
     @jax.jit
     def step(raw: Any, state: Any) -> Any:
-        state = refresh_input_means(state, dense, raw, ROWS)
+        state = refresh_input_means(read(dense, raw, ROWS), state)
         gradient = jax.grad(lambda p: (dense(p, ROWS) ** 2).mean())(raw)
         updates, state = tx.update(gradient, state, raw)
         return optax.apply_updates(raw, updates), state
@@ -215,7 +215,7 @@ def test_the_call_keeps_zero_sums_and_refreshes_under_jit() -> None:
 
 
 def test_the_wrapped_optimizer_needs_the_parameters() -> None:
-    tx = decoupled_scales(optax.sgd(0.1), dense, PARAMS, ROWS)
+    tx = decoupled_scales(read(dense, PARAMS, ROWS), optax.sgd(0.1))
     with pytest.raises(
         ValueError, match=r"decoupled_scales got no params.*update\(gradients, state, params\)"
     ):
@@ -224,9 +224,11 @@ def test_the_wrapped_optimizer_needs_the_parameters() -> None:
 
 def refreshed(apply: Any, params: Any, x: Any, decoupled: bool) -> Any:
     """State of an optimizer that was made on x, with the means and slopes of 2 x."""
-    inner = decoupled_scales(optax.sgd(0.1), dense, params, x) if decoupled else optax.sgd(0.1)
-    state = centered_inputs(inner, dense, params, x).init(params)
-    return refresh_input_means(state, apply, params, 2 * x, decay=0.0)
+    inner = (
+        decoupled_scales(read(dense, params, x), optax.sgd(0.1)) if decoupled else optax.sgd(0.1)
+    )
+    state = centered_inputs(read(dense, params, x), inner).init(params)
+    return refresh_input_means(read(apply, params, 2 * x), state, decay=0.0)
 
 
 @pytest.mark.parametrize("decoupled", [False, True])

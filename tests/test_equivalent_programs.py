@@ -83,18 +83,18 @@ PAIRS = {
 }
 #: Queries of the structure, and those of the numbers.
 QUERIES: dict[str, Callable[..., Any]] = {
-    "layout": lambda apply, p, *x: jn.traced_layout(apply, p, *x)(p),
-    "factors": jn.residual_factors,
-    "depth": lambda apply, p, *x: jn.shaping.traced_depth(apply, p, *x)(
+    "layout": lambda apply, p, *x: jn.traced_layout(jn.read(apply, p, *x))(p),
+    "factors": lambda apply, p, *x: jn.residual_factors(jn.read(apply, p, *x)),
+    "depth": lambda apply, p, *x: jn.shaping.traced_depth(jn.read(apply, p, *x))(
         0.0, lambda value: value + 1
     ),
     "start": lambda apply, p, *x: jn.variance_preserving_init(
-        apply, p, *x, layout=jn.traced_layout(apply, p, *x)
+        jn.read(apply, p, *x), layout=jn.traced_layout(jn.read(apply, p, *x))
     ),
     "noise": lambda apply, p, *x: jn.with_scale_noise(
-        apply, 0.5, layout=jn.traced_layout(apply, p, *x)
+        apply, 0.5, layout=jn.traced_layout(jn.read(apply, p, *x))
     )(jax.random.key(0), p, *x),
-    "propagation": lambda apply, p, *x: dict(sorted(jn.propagation(apply, p, *x).items())),
+    "propagation": lambda apply, p, *x: dict(sorted(jn.propagation(jn.read(apply, p, *x)).items())),
 }
 #: A stack in parts has no single product.
 LEFT_OUT = {("heads in a loop", query) for query in QUERIES if query != "layout"}

@@ -9,7 +9,7 @@ import optax
 import pytest
 from flax import nnx
 
-from jaxnorm import describe_propagation, describe_roles, input_means, normalizer_free
+from jaxnorm import describe_propagation, describe_roles, input_means, normalizer_free, read
 from jaxnorm.nnx import functionalize, replace_batch_norm
 from tests.draws import draw
 
@@ -73,7 +73,7 @@ def test_programs_of_one_narrow_type_have_the_means_of_float32(name: str, dtype:
     """The oracle is the same program on the rounded numbers, in float32 throughout."""
     params, x = jax.tree.map(lambda a: a.astype(dtype), (PARAMS, ROWS))
     wide = jax.tree.map(lambda a: a.astype(jnp.float32), (params, x))
-    measure = jax.jit(lambda p, x: input_means(PROGRAMS[name], p, x))
+    measure = jax.jit(lambda p, x: input_means(read(PROGRAMS[name], p, x)))
     found, expected = measure(params, x)["kernel"], measure(*wide)["kernel"]
     assert found.dtype == jnp.float32
     np.testing.assert_allclose(found, expected, **ROUNDED)
@@ -83,7 +83,7 @@ def test_programs_of_one_narrow_type_have_the_means_of_float32(name: str, dtype:
 def test_means_of_narrow_inputs_are_not_rounded(dtype: Any) -> None:
     params = {"kernel": draw(2, 2, N), "bias": draw(3, 1, 2)}
     params, x = jax.tree.map(lambda a: a.astype(dtype), (params, ROWS))
-    found = input_means(lambda p, x: x @ p["kernel"].T + p["bias"], params, x)["kernel"]
+    found = input_means(read(lambda p, x: x @ p["kernel"].T + p["bias"], params, x))["kernel"]
     np.testing.assert_allclose(found[0], np.float64(x).mean(0), rtol=1e-6, atol=1e-6)
 
 

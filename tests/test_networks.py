@@ -69,7 +69,7 @@ def test_the_call_starts_near_chance_and_takes_a_step(name: str) -> None:
 
     raw, tx = jn.normalizer_free(network.logits, network.params, optax.sgd(0.1), x)
     others = "|".join(f"^{re.escape(kernel)}$" for kernel in free)
-    layout = jn.exclude(others, layout=jn.traced_layout(network.logits, network.params, x))
+    layout = jn.exclude(others, layout=jn.traced_layout(jn.read(network.logits, network.params, x)))
 
     def step(raw: object) -> tuple[jax.Array, jax.Array]:
         def loss(raw: object) -> jax.Array:

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxnorm import centered_inputs, refresh_input_means
+from jaxnorm import centered_inputs, read, refresh_input_means
 from jaxnorm._centered_inputs import default_decay
 from jaxnorm._decoupled_scales import decoupled_scales
 from tests.draws import draw, normal
@@ -66,11 +66,13 @@ def refreshed() -> Any:
     """States of all optimizers, full of random numbers, before and after a refresh."""
     inner = optax.named_chain(*((name, optimizer) for name, (optimizer, _) in MOMENTA.items()))
     with jax.numpy_dtype_promotion("standard"):
-        state = centered_inputs(inner, network, PARAMS, X).init(PARAMS)
+        state = centered_inputs(read(network, PARAMS, X), inner).init(PARAMS)
         leaves, structure = jax.tree.flatten(state.inner_state)
         full = [filled(n, np.asarray(x)) for n, x in enumerate(leaves)]
         state = state._replace(inner_state=jax.tree.unflatten(structure, full))
-        refresh = quick_jit(lambda s: refresh_input_means(s, network, PARAMS, 2 - 3 * X, decay=0.0))
+        refresh = quick_jit(
+            lambda s: refresh_input_means(read(network, PARAMS, 2 - 3 * X), s, decay=0.0)
+        )
         return jax.device_get((state, refresh(state)))
 
 
@@ -104,13 +106,13 @@ def test_a_refresh_carries_averages_of_gradients_and_nothing_else(
 @pytest.fixture(scope="module")
 def started() -> Any:
     """State of decoupled scales in centered inputs, as the one call nests them."""
-    inner = decoupled_scales(optax.sgd(0.1, momentum=0.9), network, PARAMS, X)
-    return centered_inputs(inner, network, PARAMS, X).init(PARAMS)
+    inner = decoupled_scales(read(network, PARAMS, X), optax.sgd(0.1, momentum=0.9))
+    return centered_inputs(read(network, PARAMS, X), inner).init(PARAMS)
 
 
 @pytest.fixture(scope="module")
 def refresh(started: Any) -> Any:
-    return quick_jit(lambda x: refresh_input_means(started, network, PARAMS, x))
+    return quick_jit(lambda x: refresh_input_means(read(network, PARAMS, x), started))
 
 
 BAD = {"NaN": np.nan, "infinite": np.inf, "minus infinite": -np.inf}
@@ -136,14 +138,14 @@ WRAPPERS = {"centered_inputs": centered_inputs, "decoupled_scales": decoupled_sc
 @pytest.fixture(scope="module", params=WRAPPERS)
 def wrapped(request: pytest.FixtureRequest) -> tuple[str, optax.GradientTransformationExtraArgs]:
     """A wrapper's name, and the optimizer that it makes."""
-    return request.param, WRAPPERS[request.param](optax.sgd(0.1), network, PARAMS, X)
+    return request.param, WRAPPERS[request.param](read(network, PARAMS, X), optax.sgd(0.1))
 
 
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_a_first_minibatch_that_is_not_finite_is_refused(name: str) -> None:
     bad = X.at[3, 2].set(np.nan)
     with pytest.raises(ValueError, match=rf"{name} .*infinite or NaN.*hidden/kernel.*NaN in the"):
-        WRAPPERS[name](optax.sgd(0.1), network, PARAMS, bad)
+        WRAPPERS[name](read(network, PARAMS, bad), optax.sgd(0.1))
 
 
 OTHER_TREES = {

@@ -56,7 +56,7 @@ def test_keys_may_contain_slashes() -> None:
     def apply(params: Any, x: Any) -> Any:
         return x @ params["net/~/linear"]["kernel"]
 
-    _, preactivations = jn.collect_preactivations(apply, params, draw(2, 8, 4))
+    _, preactivations = jn.collect_preactivations(jn.read(apply, params, draw(2, 8, 4)))
     assert list(preactivations) == ["net/~/linear/kernel"]
 
 

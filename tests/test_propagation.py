@@ -42,7 +42,7 @@ def single(tree: Any) -> Any:
 
 @jax.jit
 def measured(params: Any, x: Any) -> Any:
-    return jn.propagation(mlp, params, x, loss=half_square)
+    return jn.propagation(jn.read(mlp, params, x), loss=half_square)
 
 
 def statistics(z: Any, g: Any) -> dict[str, float]:
@@ -98,7 +98,7 @@ def test_cosine_rank_and_dormant_units_do_not_depend_on_the_size(size: float) ->
 
 
 def test_without_a_loss_dormant_units_are_the_same_and_there_are_no_gradients() -> None:
-    found = jax.jit(partial(jn.propagation, mlp))(*single((PARAMS, X)))
+    found = jax.jit(lambda p, x: jn.propagation(jn.read(mlp, p, x)))(*single((PARAMS, X)))
     assert found["a/kernel/dormant"] == pytest.approx(4 / 6)
     assert len(found) == 12
     assert not any("gradient" in name for name in found)
@@ -123,7 +123,7 @@ def test_correlation_of_a_wide_rectifier_network_is_that_of_infinite_width() -> 
             x = jax.nn.relu(x @ kernel)
         return x @ params[-1]
 
-    found = jax.jit(partial(jn.propagation, apply))(*single((kernels, rows)))
+    found = jax.jit(lambda p, x: jn.propagation(jn.read(apply, p, x)))(*single((kernels, rows)))
     for layer in range(3):
         np.testing.assert_allclose(found[f"{layer}/cosine"], cosine, atol=0.03)
         angle = math.acos(cosine)
@@ -155,7 +155,7 @@ def test_scanned_layers_are_those_of_the_unrolled_network_in_execution_order() -
     names: list[str] = []
 
     def run(params: Any, x: Any) -> Any:
-        signal = jn.propagation(scanned, params, x, loss=half_square)
+        signal = jn.propagation(jn.read(scanned, params, x), loss=half_square)
         names[:] = signal
         return signal
 
@@ -166,7 +166,7 @@ def test_scanned_layers_are_those_of_the_unrolled_network_in_execution_order() -
     explicit = mesh(4, AxisType.Explicit)
     whole = jax.device_put(plain, NamedSharding(explicit, PartitionSpec()))
     split = jax.device_put(x, NamedSharding(explicit, PartitionSpec("data")))
-    of_unrolled = jax.jit(partial(jn.propagation, unrolled, loss=half_square))
+    of_unrolled = jax.jit(lambda p, x: jn.propagation(jn.read(unrolled, p, x), loss=half_square))
     for expected in (of_unrolled(plain, x), of_unrolled(whole, split)):
         assert found.keys() == expected.keys()
         for name, value in found.items():
@@ -181,7 +181,7 @@ def test_rows_are_found_by_structure_and_positions_are_averaged() -> None:
     z = np.asarray(x) @ np.asarray(kernel)
     expected = z.var(0).mean(), (z.mean(0) ** 2).mean()
     for apply in (last, first):
-        found = jax.jit(partial(jn.propagation, apply))(kernel, x)
+        found = jax.jit(partial(jn.propagation, jn.read(apply, kernel, x)))(kernel, x)
         np.testing.assert_allclose(
             [found["/variance"], found["/squared_mean"]], expected, rtol=1e-5
         )
@@ -195,7 +195,7 @@ def test_devices_and_recompilation() -> None:
 
     def run(params: Any, x: Any) -> Any:
         traced.append(x.shape)
-        return jn.propagation(mlp, params, x, loss=half_square)
+        return jn.propagation(jn.read(mlp, params, x), loss=half_square)
 
     jitted = jax.jit(run)
     sharded = jax.device_put(x, NamedSharding(devices, PartitionSpec("data")))
@@ -239,7 +239,7 @@ def zero_sum(depth: int) -> tuple[Any, Any]:
     apply, params = chain(depth, jax.nn.sigmoid, 1.0)
     layout = jn.layout_from_rules([(f"^{depth}$", None), ("", -2)])
     raw = jn.reparametrize(params, jn.LinearlyConstrained, layout)
-    return apply, jn.variance_preserving_init(apply, raw, ROWS_OF_32, layout=layout)
+    return apply, jn.variance_preserving_init(jn.read(apply, raw, ROWS_OF_32), layout=layout)
 
 
 def residual(blocks: int, quiet: bool) -> tuple[Any, Any]:
@@ -255,7 +255,7 @@ def residual(blocks: int, quiet: bool) -> tuple[Any, Any]:
             x = jax.nn.relu(x + jax.nn.relu(x @ up) @ down)
         return x @ params[-1]
 
-    factors = jn.residual_factors(apply, params, ROWS_OF_32)
+    factors = jn.residual_factors(jn.read(apply, params, ROWS_OF_32))
     return apply, jn.scale_branches(params, factors) if quiet else params
 
 
@@ -314,7 +314,7 @@ def test_a_branch_behind_a_scale_of_zeros_is_no_fault_and_a_dead_one_is(scale: f
         branch = branch * params["scale"][None]
         return (x + branch) @ params["h"]
 
-    found = jn.propagation_findings(apply, params, ROWS_OF_32)
+    found = jn.propagation_findings(jn.read(apply, params, ROWS_OF_32))
     assert [finding.kind for finding in found] == (["dormant"] if scale else [])
 
 
@@ -328,7 +328,7 @@ def test_branches_of_a_stream_of_learned_latents_are_looked_at() -> None:
             z = z + jax.nn.relu((z + context) @ params["h"]) @ kernel
         return z.mean(1) @ params["v"]
 
-    (finding, *_) = jn.propagation_findings(apply, params, ROWS_OF_32, free=["^z$"])
+    (finding, *_) = jn.propagation_findings(jn.read(apply, params, ROWS_OF_32, as_inputs=["^z$"]))
     assert finding.kind == "branches"
 
 
@@ -336,7 +336,7 @@ def test_the_growth_of_gradients_is_named_per_layer() -> None:
     """Layers of sin with weights of variance 16 / n: squares grow by 16 E[cos^2] = 8."""
     apply, params = chain(4, jnp.sin, 16.0)
     loss = lambda output: (output * single(normal(51, 64, 4))).mean()  # noqa: E731
-    (finding,) = jn.propagation_findings(apply, params, ROWS_OF_32, loss=loss)
+    (finding,) = jn.propagation_findings(jn.read(apply, params, ROWS_OF_32), loss=loss)
     assert finding.kind == "gradients"
     assert finding.values["backward"] == pytest.approx(8**0.5, rel=0.2)
 
@@ -402,7 +402,7 @@ FADING: dict[str, tuple[Any, str]] = {
 def test_a_fading_signal_is_found_where_it_is(name: str) -> None:
     make, expected = FADING[name]
     apply, params = make()
-    findings = jn.propagation_findings(apply, params, ROWS_OF_32)
+    findings = jn.propagation_findings(jn.read(apply, params, ROWS_OF_32))
     assert [finding.kind for finding in findings] == (["fading"] if expected else [])
     for finding in findings:
         assert finding.layer in expected.split()

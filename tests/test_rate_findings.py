@@ -72,20 +72,22 @@ def test_the_optimizer_names_what_is_in_force() -> None:
 def test_remedies_in_force_are_not_named() -> None:
     """The fit of units includes a start that preserves variances."""
     faint = params(size=0.05)
-    (finding,) = jn.propagation_findings(apply, faint, X)
+    (finding,) = jn.propagation_findings(jn.read(apply, faint, X))
     assert finding.remedies == ("variance_preserving_init",)
     for applied in ("variance_preserving_init", "data_dependent_init"):
-        (finding,) = jn.propagation_findings(apply, faint, X, applied=[applied])
+        (finding,) = jn.propagation_findings(jn.read(apply, faint, X), applied=[applied])
         assert finding.remedies == ()
         assert str(finding).endswith("times per layer")
     with pytest.raises(TypeError, match=r"wanted names, such as \['data_dependent_init'\]"):
-        jn.propagation_findings(apply, faint, X, applied="data_dependent_init")
+        jn.propagation_findings(jn.read(apply, faint, X), applied="data_dependent_init")
 
 
 def test_what_the_start_had_is_no_fault_of_the_rate() -> None:
-    (finding,) = jn.propagation_findings(apply, params(size=0.05), X, start=params(size=0.05))
+    (finding,) = jn.propagation_findings(
+        jn.read(apply, params(size=0.05), X), start=params(size=0.05)
+    )
     assert finding.kind == "size"
-    assert jn.propagation_findings(apply, params(size=0.05), X, start=params()) == []
+    assert jn.propagation_findings(jn.read(apply, params(size=0.05), X), start=params()) == []
 
 
 START = {

@@ -45,35 +45,39 @@ def call(*arguments: Any) -> Any:
     return raw, tx.update(gradient, tx.init(raw), raw)
 
 
-def centered(*arguments: Any) -> Any:
-    tx = jn.centered_inputs(optax.sgd(0.1), *arguments)
+def centered(net: jn.Reading) -> Any:
+    tx = jn.centered_inputs(net, optax.sgd(0.1))
     return tx.update(PARAMS, tx.init(PARAMS), PARAMS)
 
 
-#: Functions of ``(apply, params, *inputs)``, and how often they may trace the model.
+#: Functions of a reading, or also of ``(apply, params, *inputs)``, and how often they may trace.
 FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "normalizer_free": (call, 2),
-    "traced_layout": (lambda *net: jn.traced_layout(*net)(PARAMS), 1),
+    "describe_roles": (jn.describe_roles, 1),
+    "describe_propagation": (jn.describe_propagation, 2),
+    "traced_layout": (lambda net: jn.traced_layout(net)(PARAMS), 1),
     "first_layer": (jn.first_layer, 1),
     "residual_factors": (jn.residual_factors, 1),
-    "describe_roles": (jn.describe_roles, 1),
     "data_dependent_init": (jn.data_dependent_init, 1),
     "variance_preserving_init": (jn.variance_preserving_init, 1),
     "orthogonal_init": (jn.orthogonal_init, 1),
     "input_means": (jn.input_means, 1),
     "centered_inputs": (centered, 1),
     "collect_preactivations": (jn.collect_preactivations, 1),
+    "linear_stddev": (lambda net: jn.linear_stddev(net, 0.1), 1),
     "propagation": (jn.propagation, 2),
-    "describe_propagation": (jn.describe_propagation, 2),
-    "traced_depth": (lambda *net: jn.shaping.traced_depth(*net)(0.0, lambda value: value + 1), 1),
+    "traced_depth": (lambda net: jn.shaping.traced_depth(net)(0.0, lambda value: value + 1), 1),
 }
+#: Functions that also take ``(apply, params, *inputs)``, as a convenience.
+OF_MODELS = ("normalizer_free", "describe_roles", "describe_propagation")
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_reading_gives_the_same_with_no_more_traces(name: str) -> None:
     function, budget = FUNCTIONS[name]
     apply = Counted()
-    wanted = function(apply, PARAMS, X)
+    of_model = function if name in OF_MODELS else lambda *model: function(jn.read(*model))
+    wanted = of_model(apply, PARAMS, X)
     assert apply.calls <= budget
     net = jn.read(apply, PARAMS, X)
     apply.calls = 0
@@ -96,8 +100,8 @@ def test_a_reading_runs_at_other_values(function: Callable[..., Any]) -> None:
     net = jn.read(apply, PARAMS, X)
     other = jax.tree.map(lambda p: p + 0.1, PARAMS)
     made = function(net, other, OTHER)
-    assert_same(made, function(Counted(), other, OTHER))
-    assert_same(function(net), function(Counted(), PARAMS, X))
+    assert_same(made, function(jn.read(Counted(), other, OTHER)))
+    assert_same(function(net), function(jn.read(Counted(), PARAMS, X)))
 
 
 def test_under_jit_a_reading_measures_the_values_of_the_step() -> None:
@@ -112,18 +116,26 @@ def test_readings_of_shapes_alone_have_layouts_roles_and_factors() -> None:
     shapes = jax.eval_shape(lambda: (PARAMS, X))
     net = jn.read(Counted(), *shapes)
     assert jn.describe_roles(net) == jn.describe_roles(Counted(), PARAMS, X)
-    assert_same(jn.residual_factors(net), jn.residual_factors(Counted(), PARAMS, X))
+    assert_same(jn.residual_factors(net), jn.residual_factors(jn.read(Counted(), PARAMS, X)))
 
 
 def test_parameters_that_count_as_inputs_are_named_once() -> None:
     params = PARAMS | {"query": draw(7, 1, N)}
     apply = lambda p, x: Counted()(p, x + p["query"] @ p["a"]["kernel"])  # noqa: E731
     net = jn.read(apply, params, X, as_inputs=["query"])
-    assert jn.traced_layout(net)(params) == jn.traced_layout(apply, params, X, free=["query"])(
-        params
-    )
-    with pytest.raises(ValueError, match=r"as_inputs=\[regex\]"):
-        jn.traced_layout(net, free=["query"])
+    assert jn.traced_layout(net)(params)["query"] is None
+    assert "query" not in jn.describe_roles(net)
+    with pytest.raises(TypeError, match="as_inputs is the string"):
+        jn.read(apply, params, X, as_inputs="query")
+
+
+def test_a_noisy_model_of_a_reading_is_that_of_the_model() -> None:
+    apply, key = Counted(), jax.random.key(0)
+    net = jn.read(apply, PARAMS, X)
+    for stddev in (0.1, 0.0):
+        noisy = jn.with_scale_noise(net, stddev)(key, PARAMS, X)
+        assert_same(noisy, jn.with_scale_noise(Counted(), stddev)(key, PARAMS, X))
+    assert apply.calls == 2
 
 
 def test_other_flags_types_and_numbers_of_rows_are_read_anew() -> None:
@@ -133,7 +145,7 @@ def test_other_flags_types_and_numbers_of_rows_are_read_anew() -> None:
     net, layout = jn.read(apply, PARAMS, X, True), jn.layout_from_rules([("a/kernel$", -2)])
     for x, flag in ((X, False), (X[:4], True), (jnp.ones((8, N), jnp.int32), True)):
         made = jn.collect_preactivations(net, PARAMS, x, flag, layout=layout)
-        wanted = jn.collect_preactivations(apply, PARAMS, x, flag, layout=layout)
+        wanted = jn.collect_preactivations(jn.read(apply, PARAMS, x, flag), layout=layout)
         assert_same(made, wanted)
 
 
@@ -148,8 +160,8 @@ def test_parameters_of_other_shapes_or_paths_are_refused() -> None:
 def test_means_are_renewed_by_a_reading_at_the_parameters_of_now() -> None:
     net = jn.read(Counted(), PARAMS, X)
     raw, tx = jn.normalizer_free(net, optax.sgd(0.1))
-    made = jn.refresh_input_means(tx.init(raw), net, raw, OTHER)
-    assert_same(made, jn.refresh_input_means(tx.init(raw), Counted(), raw, OTHER))
+    made = jn.refresh_input_means(net, tx.init(raw), raw, OTHER)
+    assert_same(made, jn.refresh_input_means(jn.read(Counted(), raw, OTHER), tx.init(raw)))
 
 
 def test_a_model_of_one_batch_size_is_traced_once_at_another() -> None:

@@ -41,6 +41,11 @@ def kind(named: str, function: Any, *args: Any, **kwargs: Any) -> Refusal:
     return Refusal(TypeError, named, partial(function, *args, **kwargs))
 
 
+def asked(function: Any, apply: Any, params: Any, *inputs: Any, **options: Any) -> object:
+    """Calls a function of a reading."""
+    return function(jn.read(apply, params, *inputs), **options)
+
+
 def number(argument: str, function: Any, x: Any, path: str = "") -> Refusal:
     """Refusal of one number: a TypeError if it is not real, else a ValueError."""
     if isinstance(x, (str, bool, complex)):
@@ -250,7 +255,7 @@ TABLE = (
     value("per|'batch'", jn.with_scale_noise, jnp.matmul, 0.1, per="batch"),
     value(
         "'kernel'|(2, 3)|rows|layout",
-        *(jn.propagation, lambda p, x: x.reshape(2, 4) @ p["kernel"], LAYER, ones(2, 4)),
+        *(asked, jn.propagation, lambda p, x: x.reshape(2, 4) @ p["kernel"], LAYER, ones(2, 4)),
     ),
     value("n is 1", vcl.variance_ratio_bound, 3.0, 1, 0.5),
     *(
@@ -344,7 +349,7 @@ TABLE = (
         )
         for function, arguments in (
             (partial(jn.noise_injection, seed=0), (optimizer, 1.0)),
-            (jn.centered_inputs, (optimizer, multiply, DENSE, ones(2, 4))),
+            (jn.centered_inputs, (jn.read(multiply, DENSE, ones(2, 4)), optimizer)),
             (jn.normalizer_free, (multiply, DENSE, optimizer, ones(2, 4))),
         )
     ),
@@ -353,19 +358,19 @@ TABLE = (
             "apply is of type 'dict'|apply(params, *inputs)", function, DENSE, multiply, *arguments
         )
         for function, arguments in (
-            (jn.traced_layout, (ones(2, 4),)),
-            (jn.residual_factors, (ones(2, 4),)),
-            (jn.propagation, (ones(2, 4),)),
+            (jn.read, (ones(2, 4),)),
+            (jn.describe_roles, (ones(2, 4),)),
+            (jn.describe_propagation, (ones(2, 4),)),
             (jn.normalizer_free, (SGD, ones(2, 4))),
         )
     ),
-    value("'kernel'|(0, 3)|minibatch is empty", jn.propagation, multiply, DENSE, ones(0, 4)),
+    value("'kernel'|(0, 3)|minibatch is empty", asked, jn.propagation, multiply, DENSE, ones(0, 4)),
     *(
         kind("a dict|flax_layout|lambda params: axes", partial(function, layout=AXES), *arguments)
         for function, arguments in (
             (jn.constrain, (PARAMS, SGD)),
             (jn.project, (PARAMS,)),
-            (jn.collect_preactivations, (multiply, {"kernel": KERNEL}, ones(2, 4))),
+            (jn.collect_preactivations, (jn.read(multiply, {"kernel": KERNEL}, ones(2, 4)),)),
         )
     ),
     kind("a dict|order of the documentation", jn.map_kernels, jn.center, PARAMS, jn.flax_layout),
@@ -402,21 +407,25 @@ TABLE = (
     ),
     # Arguments in another place, or of another kind.
     *(
-        kind("apply is of type 'dict'|apply(params, *inputs)", function, PARAMS, PARAMS, ROW)
-        for function in (jn.traced_layout, jn.residual_factors, jn.input_means)
+        kind(f"first argument of {name} is of type {of}|jn.read(apply, params", *call)
+        for name in ("traced_layout", "residual_factors", "input_means", "centered_inputs")
+        for of, call in (
+            ("'function'", (getattr(jn, name), multiply, DENSE, ROW)),
+            ("'dict'", (getattr(jn, name), PARAMS, PARAMS, ROW)),
+        )
     ),
-    kind("free is the string '^q$'|['^q$']", jn.traced_layout, multiply, DENSE, ROW, free="^q$"),
+    kind("as_inputs is the string '^q$'|['^q$']", jn.read, multiply, DENSE, ROW, as_inputs="^q$"),
     kind("heads is the string 'a'", jn.normalizer_free, multiply, DENSE, SGD, ROW, heads="a"),
     kind("function sgd|sgd(1e-3)", jn.normalizer_free, multiply, DENSE, optax.sgd, ROW),
-    kind("function sgd|sgd(1e-3)", jn.centered_inputs, optax.sgd, multiply, DENSE, ROW),
+    kind("function sgd|sgd(1e-3)", jn.centered_inputs, jn.read(multiply, DENSE, ROW), optax.sgd),
     kind("function sgd|sgd(1e-3)", jn.noise_injection, optax.sgd, 0.1, seed=0),
     kind("the key is 0|jax.random.key", jn.with_scale_noise(multiply, 0.1), 0, DENSE, ROW),
     kind("dict|list of pairs", jn.layout_from_rules, {"kernel": 0}),
     kind("layout=", jn.exclude, "bias", jn.torch_layout),
     kind("into is of type 'int'|Scaled", jn.reparametrize, PARAMS, 3),
     value("depth is 0|traced_depth", jn.shaping.shaped, jnp.tanh, 0),
-    value("gain is 0.0", jn.orthogonal_init, multiply, DENSE, ROW, gain=0.0),
-    value("stddev is -1.0", jn.linear_stddev, -1.0, multiply, DENSE, ROW),
+    value("gain is 0.0", asked, jn.orthogonal_init, multiply, DENSE, ROW, gain=0.0),
+    value("stddev is -1.0", jn.linear_stddev, jn.read(multiply, DENSE, ROW), -1.0),
     value(
         "probes is 0",
         partial(
@@ -468,21 +477,23 @@ TABLE = (
     value("0.9|0.7359|smaller", jn.shaping.shaped, jax.nn.relu, 5),
     value("jumps|leaky_relu", jn.shaping.shaped, jax.nn.selu, 5),
     value("no input scale|linear|leaky_relu", jn.shaping.shaped, jnp.positive, 5),
-    value("attention|number of activations", jn.shaping.traced_depth, attend, LAYER, ones(2, 4)),
-    value("'kernel'|reparametrize", jn.orthogonal_init, multiply, NODE_PARAMS, ones(2, 4)),
+    value(
+        "attention|number of activations", asked, jn.shaping.traced_depth, attend, LAYER, ones(2, 4)
+    ),
+    value("'kernel'|reparametrize", asked, jn.orthogonal_init, multiply, NODE_PARAMS, ones(2, 4)),
     # Programs, minibatches and keys that do not fit, and models of other libraries.
     value(
         "none of its parameters|bias, kernel",
-        *(jn.traced_layout, lambda params, x: x + params["bias"].sum(), LAYER, UNITS),
+        *(asked, jn.traced_layout, lambda params, x: x + params["bias"].sum(), LAYER, UNITS),
     ),
     value(
-        "'kernel'|triangular_solve|layout_from_rules|free=",
-        *(jn.traced_layout, solve, STACKED, ones(4, 2)),
+        "'kernel'|triangular_solve|layout_from_rules|as_inputs=",
+        *(asked, jn.traced_layout, solve, STACKED, ones(4, 2)),
     ),
-    value("'a/b/kernel'", jn.collect_preactivations, multiply_twice, SAME_PATH, KERNEL.T),
+    value("'a/b/kernel'", asked, jn.collect_preactivations, multiply_twice, SAME_PATH, KERNEL.T),
     value(
         "kernel|with_scale_noise",
-        *(jn.linear_stddev, 1.0, scanned, STACKED, KERNEL.T),
+        *(jn.linear_stddev, jn.read(scanned, STACKED, KERNEL.T), 1.0),
         layout=ROWS_OF_KERNELS,
     ),
     *(
@@ -495,7 +506,7 @@ TABLE = (
     ),
     value(
         "'kernel'|(-3, -2)|traced_layout",
-        *(jn.variance_preserving_init, scanned),
+        *(asked, jn.variance_preserving_init, scanned),
         *(jn.reparametrize(STACKED, jn.Scaled, ALONG_LAYERS), KERNEL.T),
         layout=ALONG_LAYERS,
     ),

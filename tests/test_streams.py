@@ -38,16 +38,16 @@ class Spelling(NamedTuple):
     apply: Callable[..., Any]
     params: Any
     inputs: tuple[Any, ...] = (TOKENS,)
-    free: tuple[str, ...] = ()
+    as_inputs: tuple[str, ...] = ()
 
 
 def factors_of(spelling: Spelling) -> dict[str, float]:
     """Factors that are not 1, without any warning."""
-    apply, params, inputs, free = spelling
+    apply, params, inputs, as_inputs = spelling
     standard = jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard")
     with standard[0], standard[1], warnings.catch_warnings():
         warnings.simplefilter("error")
-        tree = jn.residual_factors(apply, params, *inputs, free=free)
+        tree = jn.residual_factors(jn.read(apply, params, *inputs, as_inputs=as_inputs))
     return {path: factor for path, factor in by_path(tree).items() if factor != 1}
 
 
@@ -809,7 +809,7 @@ SPELLINGS: dict[str, tuple[dict[str, float], dict[str, Spelling]]] = {
             "learned": Spelling(
                 latents,
                 {"z": shape(3, N), "blocks": COUNT * [ATTENTION | MLP]},
-                free=("^z$",),
+                as_inputs=("^z$",),
             ),
             "given": Spelling(
                 lambda p, x, z: latents(p | {"z": z}, x),

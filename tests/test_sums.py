@@ -140,8 +140,8 @@ def network(block: Block) -> Callable[..., Any]:
 def test_equivalent_sums_have_equal_roles_factors_and_depths(name: str) -> None:
     def read(block: Block) -> Any:
         apply, x = network(block), shape(ROWS, N)
-        factors = jn.residual_factors(apply, PARAMS, x)
-        depth = jn.shaping.traced_depth(apply, PARAMS, x, factors=factors)(
+        factors = jn.residual_factors(jn.read(apply, PARAMS, x))
+        depth = jn.shaping.traced_depth(jn.read(apply, PARAMS, x), factors=factors)(
             0.0, lambda value: value + 1
         )
         return roles_of(Reading(apply, PARAMS, (x,))), factors, pytest.approx(depth)
@@ -152,7 +152,7 @@ def test_equivalent_sums_have_equal_roles_factors_and_depths(name: str) -> None:
 
 @pytest.mark.parametrize("block", [WHOLE["a sum"], PARTS["a sum"]])
 def test_branches_are_quiet_by_their_number(block: Block) -> None:
-    factors = by_path(jn.residual_factors(network(block), PARAMS, shape(ROWS, N)))
+    factors = by_path(jn.residual_factors(jn.read(network(block), PARAMS, shape(ROWS, N))))
     assert {path for path, factor in factors.items() if factor != 1} == {
         f"blocks/{i}/b" for i in range(COUNT)
     }
@@ -185,7 +185,7 @@ def test_entries_of_a_stack_are_what_was_stacked() -> None:
 
         names = {name: shape(N, N) for name in "abcd"}
         params = PARAMS | {"other": shape(N, N), "blocks": COUNT * [names]}
-        return by_path(jn.residual_factors(apply, params, shape(ROWS, N)))
+        return by_path(jn.residual_factors(jn.read(apply, params, shape(ROWS, N))))
 
     expected = reversible(lambda a, b: (a, b), lambda both: both)
     assert {x for x in expected.values() if x != 1} == {COUNT**-0.5, (COUNT - 1) ** -0.5}

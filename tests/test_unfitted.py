@@ -118,7 +118,9 @@ def test_units_whose_number_of_values_is_fixed_are_not_named() -> None:
         return jax.nn.softmax(x @ latents.T) @ latents @ p["head"]["w"]
 
     params = {"z": draw(3, 3, N), "a": layer(1, N, N), "head": layer(2, N, N)}
-    jn.normalizer_free(apply, params, SGD, draw(1, 16, N), free=["^z$"], centered=False)
+    jn.normalizer_free(
+        jn.read(apply, params, draw(1, 16, N), as_inputs=["^z$"]), SGD, centered=False
+    )
 
 
 # Networks without any unit that can be fitted.

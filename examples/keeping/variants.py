@@ -45,6 +45,8 @@ class Variant(NamedTuple):
         clipped: whether the gradient of each layer is clipped to norm 1.
         ahead: whether a second forward pass moves the averages as each step moves the moments.
         parts: of the call, on slow averages: "quiet" branches, "zero sums", "relative" steps.
+        bound: largest length of a unit's step over that of its weights, in normalized layers; 0
+            for none.
         proxy: of the call: the layers with proxy normalization, "all" or those before "depthwise".
     """
 
@@ -57,6 +59,7 @@ class Variant(NamedTuple):
     clipped: bool = False
     ahead: bool = False
     parts: tuple[str, ...] = ()
+    bound: float = 0.0
     proxy: str = ""
 
     @property
@@ -82,6 +85,7 @@ class Training(NamedTuple):
         renewed: ``renewed(opt_state, params, memory, x) -> opt_state``, before every tenth update.
         plain_params: ``plain_params(params, memory)``, kernels and biases of the plain network.
         logits: ``logits(plain params, x)``.
+        bound: as in `Variant`.
     """
 
     start: Callable[..., Any]
@@ -91,6 +95,7 @@ class Training(NamedTuple):
     renewed: Callable[..., Any]
     plain_params: Callable[..., Params]
     logits: Callable[..., jax.Array]
+    bound: float = 0.0
 
 
 def batch_normalized(
@@ -158,6 +163,23 @@ def sgd(clipped: bool, relative: bool = False) -> optax.GradientTransformation:
     return optax.chain(clipping, decayed, optax.sgd(1.0, momentum=0.9), fixed)
 
 
+def bounded(updates: Params, params: Params, bound: float) -> Params:
+    """Returns updates of which no unit of a normalized layer moves by more than ``bound`` times."""
+
+    def of(update: jax.Array, kernel: jax.Array) -> jax.Array:
+        step, length = (
+            jnp.linalg.norm(x.reshape(-1, x.shape[-1]), axis=0) for x in (update, kernel)
+        )
+        return update * along(jnp.minimum(1, bound * length / (step + 1e-12)), update)
+
+    return {
+        name: leaf | {"kernel": of(leaf["kernel"], params[name]["kernel"])}
+        if "scale" in leaf
+        else leaf
+        for name, leaf in updates.items()
+    }
+
+
 def relative_step(updates: Any, params: Any) -> jax.Array:
     """Returns the mean over kernels of the length of the update over that of the kernel."""
     pairs = zip(jax.tree.leaves(updates), jax.tree.leaves(params), strict=True)
@@ -184,6 +206,7 @@ def step_of(
     (value, measured), (gradient, pulled) = value_and_gradient(params, memory)
     updates, opt_state = training.tx.update(gradient, opt_state, params)
     updates = jax.tree.map(lambda u: rate * u, updates)
+    updates = bounded(updates, params, training.bound) if training.bound else updates
     new = optax.apply_updates(params, updates)
     memory = training.after(t, memory, (measured, pulled, x), params, new)
     return (new, memory, opt_state), (value, relative_step(updates, params))
@@ -228,7 +251,8 @@ def make_training(
         return looked_ahead(network, averages, measured, new, x) if variant.ahead else averages
 
     plain_params = lambda params, memory: folded(shaped(params), memory)  # noqa: E731
-    return Training(start, tx, forward, after, as_it_is, plain_params, partial(plain, network))
+    logits = partial(plain, network)
+    return Training(start, tx, forward, after, as_it_is, plain_params, logits, variant.bound)
 
 
 def as_it_is(opt_state: Any, params: Any, memory: Any, x: jax.Array) -> Any:
@@ -258,7 +282,7 @@ def without_scales(params: Params) -> Params:
 def quiet(network: Network, params: Params, x: jax.Array) -> Params:
     """Returns parameters whose branches are scaled by one over the root of their number."""
     readable = lambda params, x: plain(network, params, x, convolution)  # noqa: E731
-    factors = jn.residual_factors(readable, without_scales(params), x)
+    factors = jn.residual_factors(jn.read(readable, without_scales(params), x))
     return {
         name: leaf | {"scale": leaf["scale"] * factors[name]["kernel"]} if "scale" in leaf else leaf
         for name, leaf in params.items()
@@ -333,7 +357,8 @@ def _call(
 
     def start(seed: Any, x: jax.Array) -> Any:
         raw, tx_of_seed, names = called(seed, x)
-        first = {name: jn.effective(raw)[name]["bias"] for name in names}
+        # Their own copies: a step that is given the raw parameters donates them.
+        first = {name: jnp.copy(jn.effective(raw)[name]["bias"]) for name in names}
         return raw, first, tx_of_seed.init(raw)
 
     def forward(raw: Any, first: Any, x: jax.Array) -> Any:
@@ -345,7 +370,7 @@ def _call(
     def renewed(opt_state: Any, raw: Any, first: Any, x: jax.Array) -> Any:
         now = plain_params(raw, first)
         shifts = {name: {"shift": now[name]["shift"]} for name in first}
-        return jn.refresh_input_means(opt_state, readable_at(shifts), jn.effective(raw), x)
+        return jn.refresh_input_means(jn.read(readable_at(shifts), jn.effective(raw), x), opt_state)
 
     after = lambda t, memory, seen, old, new: memory  # noqa: E731
     return Training(start, tx, forward, after, renewed, plain_params, logits)

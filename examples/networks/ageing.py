@@ -93,7 +93,7 @@ def programs(
 
     @jax.jit
     def refresh(opt_state: Any, raw: Any, x: Any, decay: Any) -> Any:
-        return jn.refresh_input_means(opt_state, built.logits, raw, x, decay=decay)
+        return jn.refresh_input_means(jn.read(built.logits, raw, x), opt_state, decay=decay)
 
     @jax.jit
     def score_of(raw: Any, rows: Arrays) -> jax.Array:

@@ -87,7 +87,7 @@ def prepare(
 
 def _quiet(built: Built, x: jax.Array) -> Prepared:
     """Batch normalization whose last scales start at 1 / sqrt(branches)."""
-    factors = jn.residual_factors(built.logits, built.params, x[:2])
+    factors = jn.residual_factors(jn.read(built.logits, built.params, x[:2]))
 
     def start(seed: Any, tx: optax.GradientTransformation) -> tuple[Any, Any]:
         return jn.scale_branches(built.draw(seed), factors), tx
@@ -98,7 +98,7 @@ def _quiet(built: Built, x: jax.Array) -> Prepared:
 def _standardized(built: Built, entry: Entry, x: jax.Array) -> Prepared:
     """GroupNorm with standardized kernels, except the classifier's and those of gates."""
     # Depthwise kernels are standardized too: GroupNorm follows them.
-    layout = jn.traced_layout(built.logits, built.params, x[:1])
+    layout = jn.traced_layout(jn.read(built.logits, built.params, x[:1]))
     axes = jn.exclude(f"{entry.head}{entry.gates}", layout=layout)
 
     def standardized(kernel: jax.Array, fan_in: tuple[int, ...]) -> jax.Array:
@@ -125,7 +125,9 @@ def _clipped(built: Built, entry: Entry, x: jax.Array) -> Prepared:
     clipping = optax.masked(optax.adaptive_grad_clip(AGC), is_clipped)
 
     def start(seed: Any, tx: optax.GradientTransformation) -> tuple[Any, Any]:
-        params = jn.variance_preserving_init(built.logits, built.draw(seed), x, layout=layout)
+        params = jn.variance_preserving_init(
+            jn.read(built.logits, built.draw(seed), x), layout=layout
+        )
         return jn.scale_branches(params, factors), optax.chain(clipping, tx)
 
     return Prepared(built, start, clips_layers=False)

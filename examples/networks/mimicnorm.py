@@ -87,7 +87,7 @@ def _in_order(ends: list[Path], built: Built, x: jax.Array, layout: jn.Layout) -
     order: list[str] = []
 
     def run(params: Any) -> None:
-        order.extend(jn.collect_preactivations(built.logits, params, x, layout=layout)[1])
+        order.extend(jn.collect_preactivations(jn.read(built.logits, params, x), layout=layout)[1])
 
     jax.eval_shape(run, built.params)
     name = lambda path: jax.tree_util.keystr(path, simple=True, separator="/")  # noqa: E731

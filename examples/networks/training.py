@@ -179,7 +179,9 @@ def _refreshed(logits: Any, plan: Plan, index: Any, opt_state: Any, raw: Any, x:
     """Returns the optimizer's state, with input means renewed every ``plan.refresh`` updates."""
 
     def renewed(opt_state: Any) -> Any:
-        return jn.refresh_input_means(opt_state, logits, jn.effective(raw), x, decay=plan.momentum)
+        return jn.refresh_input_means(
+            jn.read(logits, jn.effective(raw), x), opt_state, decay=plan.momentum
+        )
 
     if plan.refresh == 1:
         return renewed(opt_state)

@@ -18,7 +18,7 @@ cwo-centre-tangent 483870  tat-normal 506838  hyperball 7858F7  agc 8F1850  nero
 adamp FF8010  sl D7AF80  cwo-sphere-noise 87D748  cwo-noise AF6868  cwo-centre-noise CF9FAF
 cwo-angle CF18CF  cwo-step BF8010  bn+wn 105028  bn+cwn FF4000  bn+sn 1018BF  bn+sl 50BF97
 normprop-exact 8FA7FF  bn+dropout 586097  wn+dropout C787EF
-normalizer-free 00C8F0
+normalizer-free 00C8F0  moving-average 787800
 """
 
 COLOURS = dict(zip(_TABLE.split()[::2], (f"#{code}" for code in _TABLE.split()[1::2]), strict=True))

@@ -33,7 +33,7 @@ def first_kernels(context: Context) -> PyTree:
     """Returns True at the kernels that multiply the network's inputs, False elsewhere."""
     x = jax.ShapeDtypeStruct((2, *context.shape), jnp.float32)
     logits = partial(context.logits, train=False)
-    first = jaxnorm.first_layer(logits, context.functional.params, x)
+    first = jaxnorm.first_layer(jaxnorm.read(logits, context.functional.params, x))
     if not any(jax.tree.leaves(first)):
         raise UserError(
             "no kernel multiplies the network's inputs themselves, so it has no first "

@@ -53,4 +53,6 @@ class NormalizerFree(Call):
         self, optimizer_state: PyTree, apply: Apply, raw: PyTree, X: Array, axis_name: str | None
     ) -> PyTree:
         """Moves the means of the inputs towards those of the minibatch."""
-        return jaxnorm.refresh_input_means(optimizer_state, apply, raw, X, axis_name=axis_name)
+        return jaxnorm.refresh_input_means(
+            jaxnorm.read(apply, raw, X), optimizer_state, axis_name=axis_name
+        )

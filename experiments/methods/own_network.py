@@ -21,7 +21,7 @@ class QuietBranches(Part):
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
         """Returns the parameters times the factors of their branches."""
         try:
-            factors = jaxnorm.residual_factors(context.logits, params, X[:1])
+            factors = jaxnorm.residual_factors(jaxnorm.read(context.logits, params, X[:1]))
         except ValueError as error:
             raise UserError(f"the network's branches cannot start quietly: {error}") from error
         return jaxnorm.scale_branches(params, factors)
@@ -33,7 +33,7 @@ def of_own_network(method: Method, config: Config) -> Method:
     ``bn`` is the network as it is, ``gn`` the one with group normalization in the place of batch
     normalization, ``none`` the one from which batch normalization is deleted. All
     other methods act on that one's weights, and start its residual branches quietly;
-    ``normalizer-free`` and ``agc`` do so themselves.
+    ``normalizer-free``, ``moving-average`` and ``agc`` do so themselves.
 
     Raises:
         UserError: for a method that changes the layers or the activations of a network.

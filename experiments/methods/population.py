@@ -15,7 +15,7 @@ from experiments.methods.part import Context, Forward, Output, Part, Sample
 from experiments.methods.paths import by_path, replaced
 from experiments.methods.reparametrized import subsample
 from experiments.models.registry import HEAD, NetworkStyle
-from jaxnorm import batch_moments, collect_preactivations
+from jaxnorm import batch_moments, collect_preactivations, read
 from jaxnorm.batch_norm import affine_gamma_decay_strength, gamma_decay, independent_positions
 from jaxnorm.nnx import functionalize
 
@@ -151,9 +151,9 @@ def _statistics(X: Array, sample: Sample, context: Context) -> tuple[Sites, Site
         positions = {site: variables[f"{site}/positions"] for site in scales}
         return jax.tree.map(jnp.zeros_like, scales), jax.tree.map(jnp.ones_like, scales), positions
     _, layers = collect_preactivations(
-        lambda weights, X: _logits(weights, X, sample, context),
-        sample.weights(sample.raw),
-        X,
+        read(
+            lambda weights, X: _logits(weights, X, sample, context), sample.weights(sample.raw), X
+        ),
         layout=context.hidden,
     )
     means, stddevs, positions = {}, {}, {}

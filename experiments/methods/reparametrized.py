@@ -61,7 +61,7 @@ class Initialized(Part):
 
     def parameters(self, params: PyTree, context: Context, X: Array) -> PyTree:
         """Returns the fitted weights."""
-        return self.by(context.logits, params, subsample(X), layout=context.kernels)
+        return self.by(jaxnorm.read(context.logits, params, subsample(X)), layout=context.kernels)
 
 
 def subsample(

@@ -53,7 +53,9 @@ def quieted(raw: PyTree, params: PyTree, context: Context) -> PyTree:
         return raw
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), params)
     x = jax.ShapeDtypeStruct((1, *context.shape), jnp.float32)
-    return jaxnorm.scale_branches(raw, jaxnorm.residual_factors(context.logits, shapes, x))
+    return jaxnorm.scale_branches(
+        raw, jaxnorm.residual_factors(jaxnorm.read(context.logits, shapes, x))
+    )
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,9 @@ class ScaleNoise(Part):
         logits = partial(context.logits, train=False)
         x = jax.ShapeDtypeStruct((2, *context.shape), jnp.float32)
         params = context.functional.params
-        return jaxnorm.linear_stddev(self.noise, logits, params, x, layout=context.hidden)
+        return jaxnorm.linear_stddev(
+            jaxnorm.read(logits, params, x), self.noise, layout=context.hidden
+        )
 
 
 @dataclass(frozen=True)

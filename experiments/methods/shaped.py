@@ -38,5 +38,5 @@ class Orthogonal(Part):
         gain = math.sqrt(2) if rectifies and context.style.shaped is None else 1.0
         rows = subsample(X, 1)
         return jaxnorm.orthogonal_init(
-            context.logits, params, rows, layout=context.kernels, gain=gain
+            jaxnorm.read(context.logits, params, rows), layout=context.kernels, gain=gain
         )

@@ -12,6 +12,7 @@ from experiments.methods.constrained import (
     ZeroSum,
 )
 from experiments.methods.method import Method
+from experiments.methods.moving_average import MovingAverage
 from experiments.methods.normalizer_free import NormalizerFree
 from experiments.methods.normalizers import Dropout, Normalized
 from experiments.methods.own_network import QuietBranches
@@ -78,6 +79,11 @@ _ALL = (
         "normalizer-free",
         "zero-sum weights, fitted start, quiet branches, centered inputs",
         (NormalizerFree(),),
+    ),
+    Method(
+        "moving-average",
+        "batch normalization's training in a plain network",
+        (MovingAverage(),),
     ),
     Method("rms", "root mean square normalization", (Normalized("rms"),)),
     # Constrained weight optimization, and what is left of it without some of its three ideas.

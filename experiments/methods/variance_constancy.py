@@ -10,7 +10,7 @@ from jaxtyping import Array, PyTree, Shaped
 
 from experiments.methods.part import Context, Forward, Output, Part
 from experiments.methods.reparametrized import subsample
-from jaxnorm import collect_preactivations
+from jaxnorm import collect_preactivations, read
 from jaxnorm.vcl import initial_betas, positive_betas, total_variance_constancy
 
 #: The parameters' entry for the raw betas, beside the network's own.
@@ -86,6 +86,6 @@ def _collect(
     apply: Callable[..., Any], params: PyTree, X: Array, context: Context
 ) -> tuple[Any, dict[str, Array]]:
     """Returns the output, and the hidden pre-activations by layer."""
-    output, layers = collect_preactivations(apply, params, X, layout=context.hidden)
+    output, layers = collect_preactivations(read(apply, params, X), layout=context.hidden)
     # Named by layer, because the betas are not kernels.
     return output, {path.removesuffix("/kernel"): layer for path, layer in layers.items()}

@@ -286,7 +286,9 @@ def classifier(
     layers: dict[str, Any] = {}
 
     def run(params: PyTree, *inputs: Any) -> Any:
-        output, found = jaxnorm.collect_preactivations(logits, params, *inputs, layout=layout)
+        output, found = jaxnorm.collect_preactivations(
+            jaxnorm.read(logits, params, *inputs), layout=layout
+        )
         layers.update(found)
         return output
 

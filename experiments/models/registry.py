@@ -27,6 +27,7 @@ from experiments.models.sizes import NetworkSizes
 from experiments.models.style import ACTIVATIONS, Activation, Style
 from experiments.models.transformer import Transformer
 from experiments.models.unet import UNet
+from jaxnorm import read
 from jaxnorm.nnx import functionalize
 from jaxnorm.normprop import standardized
 from jaxnorm.shaping import shaped, traced_depth
@@ -211,7 +212,7 @@ def _shaped(
 
     x = jax.ShapeDtypeStruct((2, *shape), jnp.float32)
     try:
-        depth = traced_depth(logits, functional.params, functional.state, x)
+        depth = traced_depth(read(logits, functional.params, functional.state, x))
         return shaped(ACTIVATIONS[name], depth, method)
     except ValueError as error:
         raise UserError(

@@ -11,7 +11,7 @@ from experiments.training.evaluate import evaluated_weights
 from experiments.training.fit import start
 from experiments.training.state import StepMetrics, TrainState
 from experiments.training.trainer import Trainer
-from jaxnorm import collect_preactivations
+from jaxnorm import collect_preactivations, read
 
 
 def epochs(
@@ -46,7 +46,7 @@ def preactivations(
 
     @jax.jit
     def hidden(params: PyTree, X: Array) -> dict[str, Array]:
-        return collect_preactivations(evaluated, params, X, layout=trainer.layout)[1]
+        return collect_preactivations(read(evaluated, params, X), layout=trainer.layout)[1]
 
     layers = hidden(evaluated_weights(trainer.method, state), X)
     # In the order of the network's blocks, because a dict that left jit is sorted by name.

@@ -11,7 +11,7 @@ from experiments.training.fit import outcome, start
 from experiments.training.look import View, view_of
 from experiments.training.run import AT_CHANCE, NOTHING_FOUND, Run
 from experiments.training.trainer import Trainer
-from jaxnorm import propagation, propagation_findings
+from jaxnorm import propagation, propagation_findings, read
 
 #: The share of a layer's units that are dormant, above which the layer is named.
 SHARE = 0.5
@@ -78,10 +78,11 @@ def _is_constant(logits: Array) -> bool:
 
 def of_layers(view: View, trainer: Trainer) -> list[str]:
     """Finds a layer of constant output, dormant units, and what is off with the depth."""
-    network, layout = (view.apply, view.weights, view.X), trainer.context.kernels
+    layout = trainer.context.kernels
     try:
-        measured = propagation(*network, loss=view.loss, layout=layout)
-        findings = propagation_findings(*network, loss=view.loss, layout=layout)
+        net = read(view.apply, view.weights, view.X)
+        measured = propagation(net, loss=view.loss, layout=layout)
+        findings = propagation_findings(net, loss=view.loss, layout=layout)
     except ValueError:  # Kernels in a loop, for example.
         return []
     signal = {name: float(value) for name, value in measured.items()}

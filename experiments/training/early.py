@@ -10,7 +10,7 @@ from experiments.training.epoch import Look
 from experiments.training.look import view_of
 from experiments.training.state import TrainState
 from experiments.training.trainer import Trainer
-from jaxnorm import propagation, rate_findings
+from jaxnorm import propagation, rate_findings, read
 
 
 def early_look(trainer: Trainer, dataset: Dataset, say: Callable[[str], object]) -> Look:
@@ -43,7 +43,7 @@ def _signal(trainer: Trainer, state: TrainState, dataset: Dataset) -> dict[str, 
     view = view_of(trainer, state, dataset)
     try:
         return propagation(
-            view.apply, view.weights, view.X, loss=view.loss, layout=trainer.context.kernels
+            read(view.apply, view.weights, view.X), loss=view.loss, layout=trainer.context.kernels
         )
     except ValueError:
         return None

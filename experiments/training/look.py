@@ -12,7 +12,7 @@ from experiments.training.fit import start
 from experiments.training.state import TrainState
 from experiments.training.step import score
 from experiments.training.trainer import Trainer
-from jaxnorm import propagation_findings
+from jaxnorm import propagation_findings, read
 
 #: The number of training rows that the look takes.
 ROWS = 64
@@ -61,7 +61,7 @@ def initial_signal(trainer: Trainer, dataset: Dataset, seed: int) -> str:
     view = view_of(trainer, start(trainer, seed, X), dataset)
     try:
         findings = propagation_findings(
-            view.apply, view.weights, view.X, loss=view.loss, layout=trainer.context.kernels
+            read(view.apply, view.weights, view.X), loss=view.loss, layout=trainer.context.kernels
         )
     except ValueError:
         return ""

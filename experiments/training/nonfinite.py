@@ -11,7 +11,7 @@ from experiments.methods.method import Method
 from experiments.methods.part import Context, Output
 from experiments.training.state import Batch, StepMetrics, TrainState
 from experiments.training.step import Step
-from jaxnorm import collect_preactivations
+from jaxnorm import collect_preactivations, read
 
 #: A mean, fetched from a device or computed on the host.
 Mean = float | np.floating[Any] | Float[np.ndarray, ""]
@@ -73,7 +73,9 @@ def first_nonfinite(method: Method, context: Context, state: TrainState, batch: 
             return context.functional.apply(weights, state.model_state, rows, train=True)
 
         def network(weights: PyTree, rows: Array) -> Output:
-            result, layers = collect_preactivations(apply, weights, rows, layout=context.kernels)
+            result, layers = collect_preactivations(
+                read(apply, weights, rows), layout=context.kernels
+            )
             paths[:] = layers  # In execution order; a dict that jit returns is sorted.
             logits, model_state = result
             return Output(logits, model_state, jnp.float32(0), [*layers.values(), logits])

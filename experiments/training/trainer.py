@@ -283,7 +283,7 @@ def make_context(
         return functional.apply(params, state, x, train=False)[0]
 
     variables = functional.params, functional.state
-    kernels = jaxnorm.traced_layout(logits, *variables, x)
+    kernels = jaxnorm.traced_layout(jaxnorm.read(logits, *variables, x))
     head = f"(^|/){HEAD}/"
     if is_from_file(config.model):
         head = f"^{re.escape(classifier(config.model, logits, *variables, x, layout=kernels))}$"

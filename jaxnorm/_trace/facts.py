@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from jaxnorm._paths import Path
+from jaxnorm._trace.graph import Node
 from jaxnorm._trace.primitives import PRODUCTS, product_axes
 from jaxnorm._trace.stacks import Stack
 from jaxnorm._trace.sums import Sums
-from jaxnorm._trace.values import Node, Product, Use, Value, sources
+from jaxnorm._trace.values import Product, Use, Value, sources
 
 
 class Mark(NamedTuple):

@@ -15,26 +15,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._paths import Path
-from jaxnorm._trace.graph import Graph
+from jaxnorm._trace.graph import Graph, Node
 from jaxnorm._trace.interpret import Program
-from jaxnorm._trace.replay import Place
-from jaxnorm._trace.streams import activated, leads_linearly
-from jaxnorm._trace.values import Node
-from jaxnorm._trace.views import VIEWS
-
-
-class Gate(NamedTuple):
-    """Factor at the end of a branch.
-
-    Attributes:
-        node: its index among the nodes of the program.
-        place: the place of the product with it.
-        side: which operand of the product it is.
-    """
-
-    node: int
-    place: Place
-    side: int
+from jaxnorm._trace.streams import Gate, activated, leads_linearly, whole_of
 
 
 class _Probe(NamedTuple):
@@ -96,18 +79,23 @@ def gate_values(
 ) -> dict[Gate, Any]:
     """Runs a program and returns a statistic of each gate's values, stacked over turns of scans."""
     chosen = dict.fromkeys(gate for of_kernel in several.values() for gate in of_kernel)
-    probes: Any = {x.place: _Probe(x.side, Path(map(str, x.place))) for x in chosen}
+    nodes = program.facts.nodes or []
+    products = {gate: nodes[gate.product] for gate in chosen}
+    probes: Any = {
+        node.place: _Probe(node.operands.index(gate.node), Path(map(str, node.place or ())))
+        for gate, node in products.items()
+    }
     around = {
         place: body
         for place, body in program.calls.items()
-        if any(gate.place[: len(place)] == place for gate in chosen)
+        if any((node.place or ())[: len(place)] == place for node in products.values())
     }
 
     def read(probe: Any, operands: list[Any], result: Any, values: Any, turns: Any) -> Any:
         return result, values | {probe.path: statistic(operands[probe.side])}
 
     _, values = program._replace(layers=probes, bodies=around).run(read)
-    return {gate: values[probes[gate.place].path] for gate in chosen}
+    return {gate: values[probes[node.place].path] for gate, node in products.items()}
 
 
 def _rests(graph: Graph) -> set[int]:
@@ -146,9 +134,9 @@ def _before(graph: Graph, index: int, rests: set[int]) -> tuple[tuple[int, ...],
     if node.primitive != "mul" or len(set(node.operands)) < 2 or node.place is None:
         return tuple(i for i in node.operands if graph.nodes[i].is_real), None
     one, other = node.operands
-    for value, gate, side in ((one, other, 1), (other, one, 0)):
+    for value, gate in ((one, other), (other, one)):
         if _is_gate(graph, node, value, gate, rests):
-            return (value,), Gate(gate, node.place, side)
+            return (value,), Gate(gate, index)
     return node.operands, None
 
 
@@ -158,17 +146,7 @@ def _is_gate(graph: Graph, node: Node, value: int, gate: int, rests: set[int]) -
     if not kernels or not others or kernels & others or activated(graph, node) is not None:
         return False
     viewed = graph.viewed(gate)
-    if viewed in rests or _is_entry(graph, gate) or leads_linearly(graph, gate):
+    whole, size = (math.prod(graph.nodes[i].shape) for i in (whole_of(graph, gate), viewed))
+    if viewed in rests or whole > size or leads_linearly(graph, gate):  # larger: it is an entry
         return False
     return graph.nodes[viewed].shape != node.shape or leads_linearly(graph, value)
-
-
-def _is_entry(graph: Graph, index: int) -> bool:
-    """Returns True for one entry of a larger node, such as a router's."""
-    node = graph.nodes[index]
-    while node.primitive in (*VIEWS, "gather", "scan") and node.operands:
-        before = graph.nodes[node.operands[0]]
-        if math.prod(node.shape) < math.prod(before.shape):
-            return True
-        node = before
-    return False

@@ -110,7 +110,7 @@ def trace(
     params: PyTree,
     inputs: tuple[Any, ...],
     kernels: Iterable[Path] | None = None,
-    free: Sequence[str] = (),
+    as_inputs: Sequence[str] = (),
     nodes: bool = False,
 ) -> Program:
     """Interprets ``apply(params, *inputs)``.
@@ -120,17 +120,18 @@ def trace(
         params: arrays, or their shapes; other leaves stay as they are.
         inputs: arrays, their shapes, and flags: Python values that the function may branch on.
         kernels: the parameters that count as kernels; None for every one that is multiplied.
-        free: regular expressions, searched for in the paths of parameters that count as inputs.
+        as_inputs: regular expressions, searched for in the paths, of parameters that count as
+            inputs.
         nodes: record the graph of the variables that depend on the inputs.
     """
-    check_patterns(free, "free")
-    return interpreted(traced(apply, params, inputs), kernels, free, nodes)
+    check_patterns(as_inputs, "as_inputs")
+    return interpreted(traced(apply, params, inputs), kernels, as_inputs, nodes)
 
 
 def interpreted(
     program: Traced | Program,
     kernels: Iterable[Path] | None = None,
-    free: Sequence[str] = (),
+    as_inputs: Sequence[str] = (),
     nodes: bool = False,
 ) -> Program:
     """Interprets a program, as `trace` with these arguments does, without tracing it."""
@@ -139,7 +140,7 @@ def interpreted(
     paths = [*parameters, *(None for _ in arguments[len(parameters) :])]
 
     def value(path: Path | None, variable: Any) -> Value:
-        if path is not None and not any(re.search(pattern, str(path)) for pattern in free):
+        if path is not None and not any(re.search(pattern, str(path)) for pattern in as_inputs):
             return parameter(path, variable.aval.shape)
         name = "input" if path is None else "parameter"
         return facts.recorded(facts.as_variable(INPUT, variable, []), name, [], variable)
@@ -178,8 +179,12 @@ def is_flag(x: Any) -> bool:
 
 def compiled(function: Callable[..., Any], params: PyTree, inputs: tuple[Any, ...]) -> Any:
     """Returns ``function(params, *inputs)`` of a compiled call; flags are not traced."""
-    flags = [i + 1 for i, x in enumerate(inputs) if is_flag(x)]
-    return jax.jit(function, static_argnums=flags)(params, *inputs)
+    return jitted(function, inputs)(params, *inputs)
+
+
+def jitted(function: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
+    """Returns ``function(params, *inputs)`` under jit, of which flags are static arguments."""
+    return jax.jit(function, static_argnums=[i + 1 for i, x in enumerate(inputs) if is_flag(x)])
 
 
 class _Interpreter:

@@ -70,7 +70,7 @@ Visit = Callable[[KernelCall, Collected], tuple[Float[Array, "..."], Any]]
 
 def run_layers(
     net: Reading,
-    layout: Layout,
+    layout: Layout | None,
     visit: Visit,
     bias: Bias = "excluded",
     only_products: bool = False,
@@ -82,7 +82,7 @@ def run_layers(
 
     Args:
         net: the model, at the values with which it runs; nodes are made effective.
-        layout: the layout of its kernels.
+        layout: the layout of its kernels; None for the reading's.
         visit: ``visit(call, collected) -> (replacement of call.output, value)``.
         bias: "included" for pre-activations after the bias, if it is added to the product directly,
             with units last, as they always are if kernels have a part for each group of inputs;
@@ -101,7 +101,7 @@ def run_layers(
             or a branch, except one layer per turn of a scan over stacked kernels; or, if
             ``only_products``, whose rows are looked up, or that meets the inputs otherwise.
     """
-    kernels = _kernels(layout, net.plain)
+    kernels = _kernels(layout or net.layout, net.plain)
     program = net.running(kernels)
     scanned = _scanned_axes(program, kernels)
     if only_products:

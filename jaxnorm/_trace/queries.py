@@ -1,25 +1,22 @@
 """Queries of the abstract interpreter: layouts, first layers, layers and inputs before a mark."""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jaxtyping import PyTree
 
-from jaxnorm._layout import Layout, layout_by
+from jaxnorm._layout import Layout
 from jaxnorm._node import Axes
-from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
+from jaxnorm._paths import Path, map_entries
 from jaxnorm._trace.batch_statistics import warn_of_batch_normalization
-from jaxnorm._trace.facts import Facts
-from jaxnorm._trace.interpret import Apply, Program, interpreted
+from jaxnorm._trace.interpret import Program, interpreted
 from jaxnorm._trace.primitives import AFFINE, STACKS
-from jaxnorm._trace.reading import Reading
+from jaxnorm._trace.reading import Reading, of_reading
 from jaxnorm._trace.values import Product
 
 
-def traced_layout(
-    apply: Apply | Reading, params: PyTree = None, *inputs: Any, free: Sequence[str] = ()
-) -> Layout:
+@of_reading
+def traced_layout(net: Reading) -> Layout:
     """Layout of any library's model: the axes of each parameter that the model contracts.
 
     The model is traced, and each parameter is followed through transposes, reshapes, casts between
@@ -36,15 +33,7 @@ def traced_layout(
     zero sums and spheres hold for each phase, and a scale stays one number per channel.
 
     Args:
-        apply: ``apply(params, *inputs)``, the model as a function of plain parameters; for NNX
-            ``lambda params, x: functional.apply(params, state, x, train=False)[0]``. Or a reading,
-            which `read` made, in the place of this and of the next two.
-        params: the parameters, or their shapes.
-        *inputs: the other arguments, arrays or their shapes. Whatever a kernel is multiplied with
-            must come from them, or be a constant: the kernels of a network of positions have
-            the fan-in that meets the positions.
-        free: regular expressions, searched for in the ``/``-joined paths, of parameters that are no
-            kernels and that the model uses as if they were inputs, such as learned queries.
+        net: the model, as `read` returns it.
 
     Returns:
         A layout for the model's parameters in any form: plain, reparametrized, masked, updates.
@@ -69,59 +58,31 @@ def traced_layout(
     must be whole.
 
     Example:
+        >>> from jaxnorm import read
         >>> import jax.numpy as jnp
         >>> params = {"qkv": jnp.ones((8, 2, 4)), "bias": jnp.ones((2, 4))}
         >>> apply = lambda p, x: jnp.einsum("bi,ihd->bhd", x, p["qkv"]) + p["bias"][None]
-        >>> traced_layout(apply, params, jnp.ones((3, 8)))(params)
+        >>> traced_layout(read(apply, params, jnp.ones((3, 8))))(params)
         {'bias': None, 'qkv': (-3,)}
     """
-    net = Reading.of(apply, params, inputs, free)
-    known = _fan_in_axes(net.program().facts, net.plain)
+    layout = net.layout
     warn_of_batch_normalization(net)
-    return layout_by(lambda path, entry: known.get(path))
+    return layout
 
 
-def _fan_in_axes(facts: Facts, params: PyTree) -> dict[Path, Axes]:
-    """Returns the axes by path. Raises ValueError for what was not understood, or without any."""
-    axes: dict[Path, set[Axes]] = {}
-    for use in facts.uses:
-        if use.fan_in:
-            axes.setdefault(use.kernel.path, set()).add(use.fan_in)
-    refused = facts.refused | {
-        path: f"is contracted along {' and '.join(map(str, sorted(several)))}"
-        for path, several in axes.items()
-        if len(several) > 1
-    }
-    if refused:
-        reasons = "; ".join(f"{path!r} {reason}" for path, reason in refused.items())
-        raise ValueError(
-            f"traced_layout does not know the fan-in axes, because {reasons}. Write a "
-            "layout_from_rules([(regex, axes), ...]), or name parameters that are no kernels in "
-            "free=[regex]."
-        )
-    if not axes:
-        paths = [path for path, entry in named_entries(params) if not is_absent(entry)]
-        raise ValueError(
-            "the model multiplies its inputs by none of its parameters, so it has no kernel. "
-            f"The paths are: {listed(paths)}. Pass apply(params, *inputs)."
-        )
-    return {path: next(iter(several)) for path, several in axes.items()}
-
-
-def first_layer(apply: Apply | Reading, params: PyTree = None, *inputs: Any) -> PyTree:
+@of_reading
+def first_layer(net: Reading) -> PyTree:
     """Mask of the kernels that are multiplied with the inputs themselves, and with nothing else.
 
     The inputs themselves depend on no parameter: inputs that were reshaped, normalized by
     statistics or rectified count, scaled or embedded ones do not. The units of such a kernel see
     the sum of the features, which the constraint of zero-mean weights would hide:
 
-        later = jax.tree.map(operator.not_, first_layer(apply, params, x))
+        later = jax.tree.map(operator.not_, first_layer(net))
         raw, tx = constrain(params, optimizer, layout=layout, centered=later)
 
     Args:
-        apply: ``apply(params, *inputs)``, as in `traced_layout`.
-        params: the parameters, or their shapes.
-        *inputs: the other arguments, arrays or their shapes.
+        net: the model, as `read` returns it.
 
     Returns:
         A tree of the structure of the plain parameters: True at those kernels, False elsewhere,
@@ -130,13 +91,13 @@ def first_layer(apply: Apply | Reading, params: PyTree = None, *inputs: Any) -> 
     Nothing is computed, and sharding has no influence.
 
     Example:
+        >>> from jaxnorm import read
         >>> import jax.numpy as jnp
         >>> params = {"a": jnp.ones((8, 4)), "b": jnp.ones((4, 2)), "skip": jnp.ones((8, 2))}
         >>> apply = lambda p, x: jnp.tanh(x @ p["a"]) @ p["b"] + x @ p["skip"]
-        >>> first_layer(apply, params, jnp.ones((3, 8)))
+        >>> first_layer(read(apply, params, jnp.ones((3, 8))))
         {'a': True, 'b': False, 'skip': True}
     """
-    net = Reading.of(apply, params, inputs)
     program = net.program()
     first = {layer.product.form.path for layer in program.layers.values()}
     for use in program.facts.uses:

@@ -2,18 +2,23 @@
 
 import copy
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from jaxnorm._checks import check_patterns
-from jaxnorm._node import is_node
-from jaxnorm._paths import Path, named_entries
+from jaxnorm._layout import Layout, layout_by
+from jaxnorm._node import Axes, is_node
+from jaxnorm._paths import Path, is_absent, listed, named_entries
 from jaxnorm._reparametrize import effective
+from jaxnorm._trace.facts import Facts
 from jaxnorm._trace.interpret import Apply, Program, Traced, interpreted, is_flag, traced
+
+Options = ParamSpec("Options")
+Result = TypeVar("Result")
 
 
 class Reading:
@@ -24,7 +29,7 @@ class Reading:
     Attributes:
         params: the parameters, or their shapes.
         inputs: the other arguments, arrays or their shapes.
-        free: regular expressions of parameters that count as inputs.
+        as_inputs: regular expressions of parameters that count as inputs.
         plain: plain parameters: values, or the shapes of the effective ones of nodes.
 
     Under jit a reading that was made outside is a constant of the program; one that is made inside
@@ -38,36 +43,27 @@ class Reading:
     """
 
     def __init__(
-        self, apply: Apply, params: PyTree, inputs: tuple[Any, ...], free: Sequence[str] = ()
+        self, apply: Apply, params: PyTree, inputs: tuple[Any, ...], as_inputs: Sequence[str] = ()
     ) -> None:
-        check_patterns(free, "free")
-        self.params, self.inputs, self.free = params, inputs, free
+        check_patterns(as_inputs, "as_inputs")
+        self.params, self.inputs, self.as_inputs = params, inputs, as_inputs
         self.plain = plain_shapes(params)
         self._trace: Callable[[tuple[Any, ...]], Traced] = partial(traced, apply, self.plain)
         self._traced: dict[Hashable, Traced | Exception] = {}
         self._interpreted: dict[Hashable, Program] = {}
+        self._layout: Layout | None = None
         self._traced[_shapes(inputs)] = self._trace(inputs)
 
     @classmethod
-    def of(
-        cls,
-        apply: "Apply | Reading",
-        params: PyTree,
-        inputs: tuple[Any, ...],
-        free: Sequence[str] = (),
-    ) -> "Reading":
-        """Returns a model's reading, or the given one, at the given parameters and inputs if any.
+    def of(cls, apply: "Apply | Reading", params: PyTree, inputs: tuple[Any, ...]) -> "Reading":
+        """Returns a model's reading, or the given one at the parameters and inputs of now."""
+        if isinstance(apply, Reading):
+            return apply.now(params, inputs)
+        return cls(apply, params, inputs)
 
-        Raises ValueError for ``free`` beside a reading, which has its own.
-        """
-        if not isinstance(apply, Reading):
-            return cls(apply, params, inputs, free)
-        if free:
-            raise ValueError(
-                f"free is {free!r} beside a reading, which knows its own; pass the expressions to "
-                "read, as_inputs=[regex]."
-            )
-        return apply if params is None else apply.at(params, inputs or apply.inputs)
+    def now(self, params: PyTree, inputs: tuple[Any, ...]) -> "Reading":
+        """Returns the reading at the values of now; without parameters, at its own values."""
+        return self if params is None else self.at(params, inputs or self.inputs)
 
     def at(self, params: PyTree, inputs: tuple[Any, ...]) -> "Reading":
         """Returns the reading at other values of parameters and inputs.
@@ -77,8 +73,20 @@ class Reading:
         """
         other = copy.copy(self)
         other.params, other.inputs, other.plain = params, inputs, plain_shapes(params)
+        other._layout = None
         _check_same_shapes(other.plain, self.plain)
         return other
+
+    @property
+    def layout(self) -> Layout:
+        """The axes of each parameter that the model contracts, as `traced_layout` returns them.
+
+        Raises ValueError for parameters that are not understood.
+        """
+        if self._layout is None:
+            known = _fan_in_axes(self.program().facts, self.plain)
+            self._layout = layout_by(lambda path, _: known.get(path))
+        return self._layout
 
     def program(self, kernels: Iterable[Path] | None = None, nodes: bool = False) -> Program:
         """Returns the program, with these kernels; None for every parameter that is multiplied."""
@@ -87,6 +95,10 @@ class Reading:
     def running(self, kernels: Iterable[Path] | None = None, nodes: bool = False) -> Program:
         """Returns the program, to be run at the values of parameters and inputs."""
         return self.program(kernels, nodes).at(effective(self.params), self.inputs)
+
+    def result(self) -> Any:
+        """Returns the model's result at the values of parameters and inputs."""
+        return self.running(()).run(lambda layer, operands, x, collected, turns: (x, collected))[0]
 
     def again(
         self, kernels: Iterable[Path] | None = None, nodes: bool = False
@@ -99,7 +111,7 @@ class Reading:
             key = shapes, chosen, nodes
             if key not in self._interpreted:
                 found = self._of_shapes(shapes, inputs)
-                self._interpreted[key] = interpreted(found, chosen, self.free, nodes)
+                self._interpreted[key] = interpreted(found, chosen, self.as_inputs, nodes)
             return self._interpreted[key]
 
         return program
@@ -118,12 +130,12 @@ class Reading:
 
 
 def read(apply: Apply, params: PyTree, *inputs: Any, as_inputs: Sequence[str] = ()) -> Reading:
-    """Traces a model once, for all functions that take ``(apply, params, *inputs)``.
+    """Traces a model once, for all functions of a model's program.
 
-    Each of them takes the reading in the place of the three: ``traced_layout(net)``,
-    ``residual_factors(net)``, ``normalizer_free(net, optimizer)``; or with the parameters and
-    inputs of now, of the same shapes, ``input_means(net, params, x)``. None traces the model then,
-    but for other numbers of rows.
+    Each of them takes the reading first: ``traced_layout(net)``, ``residual_factors(net)``,
+    ``normalizer_free(net, optimizer)``; those that run the program also take the parameters and
+    inputs of now, of the same shapes: ``input_means(net, params, x)``. None traces the model again,
+    except for other numbers of rows. The ``layout`` of each defaults to the reading's.
 
     Args:
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters;
@@ -131,8 +143,8 @@ def read(apply: Apply, params: PyTree, *inputs: Any, as_inputs: Sequence[str] = 
         params: the parameters, or their shapes; kernels may be reparametrized.
         *inputs: the other arguments, arrays or their shapes.
         as_inputs: regular expressions, searched for in the ``/``-joined paths, of parameters that
-            are no kernels and that the model uses as if they were inputs, such as learned queries:
-            ``free`` of the other functions.
+            are no kernels and that the model uses as if they were inputs, such as learned queries
+            and latents, which start a residual stream.
 
     Returns:
         A `Reading`.
@@ -155,8 +167,53 @@ def read(apply: Apply, params: PyTree, *inputs: Any, as_inputs: Sequence[str] = 
 
     Source: ours.
     """
-    check_patterns(as_inputs, "as_inputs")
     return Reading(apply, params, inputs, as_inputs)
+
+
+def of_reading(
+    function: Callable[Concatenate[Reading, Options], Result],
+) -> Callable[Concatenate[Reading, Options], Result]:
+    """Makes a function of a reading raise a TypeError that says how to make one from a model."""
+
+    @wraps(function)
+    def checked(net: Reading, /, *args: Options.args, **options: Options.kwargs) -> Result:
+        if not isinstance(net, Reading):
+            name = function.__name__
+            raise TypeError(
+                f"the first argument of {name} is of type {type(net).__name__!r}; wanted a "
+                "reading, which is made once for all functions: pass jn.read(apply, params, "
+                f"*inputs) in the place of the three, {name}(net, ...)."
+            )
+        return function(net, *args, **options)
+
+    return checked
+
+
+def _fan_in_axes(facts: Facts, params: PyTree) -> dict[Path, Axes]:
+    """Returns the axes by path. Raises ValueError for what was not understood, or without any."""
+    axes: dict[Path, set[Axes]] = {}
+    for use in facts.uses:
+        if use.fan_in:
+            axes.setdefault(use.kernel.path, set()).add(use.fan_in)
+    refused = facts.refused | {
+        path: f"is contracted along {' and '.join(map(str, sorted(several)))}"
+        for path, several in axes.items()
+        if len(several) > 1
+    }
+    if refused:
+        reasons = "; ".join(f"{path!r} {reason}" for path, reason in refused.items())
+        raise ValueError(
+            f"traced_layout does not know the fan-in axes, because {reasons}. Write a "
+            "layout_from_rules([(regex, axes), ...]), or name parameters that are no kernels when "
+            "you read the model: read(apply, params, *inputs, as_inputs=[regex])."
+        )
+    if not axes:
+        paths = [path for path, entry in named_entries(params) if not is_absent(entry)]
+        raise ValueError(
+            "the model multiplies its inputs by none of its parameters, so it has no kernel. "
+            f"The paths are: {listed(paths)}. Read apply(params, *inputs)."
+        )
+    return {path: next(iter(several)) for path, several in axes.items()}
 
 
 def plain_shapes(params: PyTree) -> PyTree:

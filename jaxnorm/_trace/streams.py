@@ -12,10 +12,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from jaxnorm._paths import Path, listed
-from jaxnorm._trace.graph import MULTIPLICATIONS, Graph, Sum, has_scale, is_scaling
+from jaxnorm._trace.graph import MULTIPLICATIONS, Graph, Node, Sum, has_scale, is_scaling
 from jaxnorm._trace.interpret import Program
 from jaxnorm._trace.primitives import LINEAR, PARTS, STACKS, SUMS
-from jaxnorm._trace.values import Node
 from jaxnorm._trace.views import SLICES, VIEWS
 
 #: Operations by which a factor of the operand is a factor of the result.
@@ -46,10 +45,15 @@ class Branch(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """Number per row that multiplies an expert: an entry of a node, which all experts share."""
+    """Factor of a branch, entry by entry, or of an expert, of which it is one number per row.
 
-    entry: int
-    whole: int
+    Attributes:
+        node: its index among the nodes of the program.
+        product: that of the product with it, or of the choice by it.
+    """
+
+    node: int
+    product: int
 
 
 class End(NamedTuple):
@@ -70,26 +74,42 @@ class End(NamedTuple):
     gate: Gate | None = None
 
 
+class Streams(NamedTuple):
+    """Residual streams of a program.
+
+    Attributes:
+        branches: the branches of each stream that reaches a result.
+        refusal: why the branches of a stream are unknown; empty if they are known.
+    """
+
+    branches: list[list[Branch]]
+    refusal: str = ""
+
+
 class NoUniqueEndError(ValueError):
     """Raised for a branch that no factor of one parameter scales."""
 
 
-def residual_streams(program: Program) -> list[list[Branch]]:
-    """Returns the branches of each stream that reaches a result of a program with nodes."""
+def residual_streams(program: Program) -> Streams:
+    """Returns the streams of a program with nodes."""
     nodes = program.facts.nodes or []
     for node in nodes:
         if node.primitive in ("while", "cond", "shard_map") and node.constant.sources:
-            raise ValueError(
+            return Streams(
+                [],
                 f"the parameters {listed(sorted(node.constant.sources))} are used inside a "
                 f"{node.primitive}, where residual_factors does not follow the stream; scale the "
                 "last kernel of each branch by hand, with scale_branches(raw, factors), and pass "
-                "quiet=False to normalizer_free."
+                "quiet=False to normalizer_free.",
             )
     graph = Graph(nodes)
     streams = [x for x in stream_sums(graph, program) if not _is_added_to_inputs(graph, x)]
     outers = [item for stream in streams for item in stream if item.kind == "identity"]
     inside = {i for x in outers for i in graph.between(x.sources, x.branch)}
-    return [branches for stream in streams if (branches := _known(graph, stream, inside))]
+    try:
+        return Streams([b for stream in streams if (b := _known(graph, stream, inside))])
+    except NoUniqueEndError as error:
+        return Streams([], str(error))
 
 
 def stream_sums(graph: Graph, program: Program) -> list[list[Sum]]:
@@ -140,10 +160,10 @@ def _known(graph: Graph, stream: list[Sum], inside: set[int]) -> list[Branch]:
         return []
     try:
         return stream_branches(graph, stream)
-    except NoUniqueEndError as error:
+    except NoUniqueEndError:
         if starts_inside:
             return []
-        raise ValueError(str(error)) from None
+        raise
 
 
 def _streams(graph: Graph, sums: list[Sum], first: set[int]) -> list[list[Sum]]:
@@ -192,12 +212,12 @@ def stream_branches(graph: Graph, stream: list[Sum]) -> list[Branch]:
     experts: dict[object, set[int]] = defaultdict(set)
     for item, end in ends:
         if end.gate:
-            experts[item.sources, end.gate.whole].add(end.gate.entry)
+            experts[item.sources, whole_of(graph, end.gate.node)].add(end.gate.node)
 
     def branch(item: Sum, end: End) -> Branch:
         node, count = graph.nodes[end.position], 1
         if end.gate:
-            count = len(experts[item.sources, end.gate.whole])
+            count = len(experts[item.sources, whole_of(graph, end.gate.node)])
         repeats = end.share * _repeats(graph, item, end.gate) / count
         return Branch(_parameter(node), node.is_product, end.is_scaled, repeats, item.position)
 
@@ -267,7 +287,7 @@ def _last(graph: Graph, index: int, source: int) -> tuple[int | None, Sequence[i
         return index, (), None
     if node.primitive not in MULTIPLICATIONS or len(node.operands) < 2:
         real = [i for i in node.operands if nodes[i].is_real]
-        return None, real, _choice(graph, node)
+        return None, real, _choice(graph, index)
     for i, j in (node.operands, node.operands[::-1]):
         viewed = graph.viewed(i)
         if has_scale(nodes[viewed]) and viewed not in graph.ancestors_in_layer(j):
@@ -283,7 +303,7 @@ def _last(graph: Graph, index: int, source: int) -> tuple[int | None, Sequence[i
         full = [i for i in node.operands if math.prod(nodes[graph.viewed(i)].shape) == size]
     if len(full) == 1 and one.isdisjoint(other):
         (gate,) = {*node.operands} - {*full}
-        return None, full, Gate(gate, _whole(graph, gate))
+        return None, full, Gate(gate, index)
     raise NoUniqueEndError(
         "a branch ends in a product of two values, or is normalized after its last kernel, so "
         f"that no one factor of a kernel scales it: {listed(sorted(one | other))}. Add a scale "
@@ -291,17 +311,18 @@ def _last(graph: Graph, index: int, source: int) -> tuple[int | None, Sequence[i
     )
 
 
-def _choice(graph: Graph, node: Node) -> Gate | None:
+def _choice(graph: Graph, position: int) -> Gate | None:
     """Returns the gate of a value that is chosen where an index has one number, and 0 elsewhere."""
+    node = graph.nodes[position]
     if node.primitive != "select_n":
         return None
     index = graph.viewed(node.operands[0])
     chosen = graph.nodes[index]
     is_index = chosen.primitive == "eq" and len(chosen.operands) == 1
-    return Gate(index, _whole(graph, index)) if is_index else None
+    return Gate(index, position) if is_index else None
 
 
-def _whole(graph: Graph, index: int) -> int:
+def whole_of(graph: Graph, index: int) -> int:
     """Returns the node of which a gate is an entry; 1 - g belongs to g, and i == 2 to i."""
     node = graph.nodes[index]
     while node.operands:

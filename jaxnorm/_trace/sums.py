@@ -8,9 +8,10 @@ import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from jaxnorm._trace.graph import Node
 from jaxnorm._trace.primitives import SCATTERS, SUMS, product_axes
 from jaxnorm._trace.stacks import Row, Stack, added, rows_of, stack_of
-from jaxnorm._trace.values import CONSTANT, Node, Value
+from jaxnorm._trace.values import CONSTANT, Value
 
 
 class Sums(NamedTuple):

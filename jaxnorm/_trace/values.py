@@ -1,7 +1,6 @@
 """Abstract values: views of parameters, products of kernels, and functions of the inputs."""
 
 import functools
-import math
 import operator
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -252,44 +251,3 @@ def join(one: Value, other: Value) -> Value:
 def sources(values: Iterable[Value]) -> frozenset[Path]:
     """Returns the parameters that any of the values is a function of."""
     return frozenset(path for value in values for path in value.sources)
-
-
-class Node(NamedTuple):
-    """Variable that depends on the inputs, in the graph of a program with its calls inlined.
-
-    Attributes:
-        primitive: the name of the operation that computes it.
-        operands: the indices of the operands that depend on the inputs.
-        constant: the only other operand, or the sources of several.
-        shape: its shape.
-        units: how many units the kernel has that multiplies it; 0 if it is no kernel's product.
-        is_real: True for floating-point numbers; False for indices and masks.
-        turns: the number and the length of each scan around it, the outermost first.
-        carries: the number of the scan that carries it from turn to turn, if one does.
-        place: the place of its equation; None for an input or what a scan hands on.
-    """
-
-    primitive: str
-    operands: tuple[int, ...]
-    constant: Value
-    shape: tuple[int, ...]
-    units: int = 0
-    is_real: bool = True
-    turns: tuple[tuple[int, int], ...] = ()
-    carries: int | None = None
-    place: tuple[int, ...] | None = None
-
-    @property
-    def is_product(self) -> bool:
-        """True for the product of a variable with a kernel."""
-        return self.units > 0
-
-    @property
-    def repeats(self) -> int:
-        """Number of times that the scans around it run it."""
-        return math.prod(length for _, length in self.turns)
-
-    @property
-    def positions(self) -> int:
-        """Number of entries of each unit of a product, in all turns of the scans around it."""
-        return math.prod(self.shape) * self.repeats // self.units

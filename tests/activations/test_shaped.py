@@ -96,7 +96,7 @@ def test_an_orthogonal_network_follows_the_maps(key):
     rows, _ = jnp.linalg.qr(jax.random.normal(key(), (64, width, 2)))
     rows = width**0.5 * jnp.stack([rows[..., 0], rows @ jnp.array([0.5, 0.75**0.5])])
     layout = jn.layout_from_rules([("", -2)])
-    kernels = jn.orthogonal_init(apply, kernels, rows, layout=layout)
+    kernels = jn.orthogonal_init(jn.read(apply, kernels, rows), layout=layout)
     x, y = np.asarray(apply(kernels, rows), np.float64)
     cosine = functools.reduce(lambda c, _: c_map(f, c), range(6), 0.5)
     assert np.square(x).mean() == pytest.approx(1, abs=0.1)
@@ -135,7 +135,7 @@ def test_depth_of_a_chain(activation):
             x = activation(x @ kernel)
         return x @ kernels[-1]
 
-    assert jn.shaping.traced_depth(apply, KERNELS, X)(0.0, lambda value: value + 1) == 8
+    assert jn.shaping.traced_depth(jn.read(apply, KERNELS, X))(0.0, lambda value: value + 1) == 8
 
 
 def test_depth_of_residual_networks():
@@ -155,9 +155,9 @@ def test_depth_of_residual_networks():
             value = (value + share * halfway(halfway(value))) / (1 + share)
         return max(halfway(value), branch)
 
-    assert jn.shaping.traced_depth(before, KERNELS, X)(0.0, halfway) == by_hand(0.0, 1.0)
-    factors = jn.residual_factors(before, KERNELS, X)
-    quiet = jn.shaping.traced_depth(before, KERNELS, X, factors=factors)
+    assert jn.shaping.traced_depth(jn.read(before, KERNELS, X))(0.0, halfway) == by_hand(0.0, 1.0)
+    factors = jn.residual_factors(jn.read(before, KERNELS, X))
+    quiet = jn.shaping.traced_depth(jn.read(before, KERNELS, X), factors=factors)
     assert quiet(0.0, halfway) == pytest.approx(by_hand(0.0, 1 / 3), abs=1e-12)
 
     def after(kernels, x):
@@ -169,8 +169,10 @@ def test_depth_of_residual_networks():
     value = halfway(0.0)
     for _ in range(2):
         value = halfway((value + halfway(value)) / 2)
-    assert jn.shaping.traced_depth(after, KERNELS, X)(0.0, halfway) == value
-    f = jn.shaping.shaped(jax.nn.relu, jn.shaping.traced_depth(after, KERNELS, X), target=0.5)
+    assert jn.shaping.traced_depth(jn.read(after, KERNELS, X))(0.0, halfway) == value
+    f = jn.shaping.shaped(
+        jax.nn.relu, jn.shaping.traced_depth(jn.read(after, KERNELS, X)), target=0.5
+    )
     # Found by bisection of the arc-cosine kernel.
     slope = f.keywords["activation"].keywords["negative_slope"]
     assert slope == pytest.approx(0.214838705, abs=1e-8)
@@ -251,7 +253,7 @@ GATED = {
 @pytest.mark.parametrize("name", GATED)
 def test_gates_have_no_depth(name):
     with pytest.raises(ValueError, match="multiplies two values"):
-        jn.shaping.traced_depth(GATED[name], MATRICES, IMAGES)
+        jn.shaping.traced_depth(jn.read(GATED[name], MATRICES, IMAGES))
 
 
 def normalized(x):
@@ -280,7 +282,7 @@ def dropped(x):
 )
 def test_functions_of_one_variable_are_one_activation(activation):
     network = jn.shaping.traced_depth(
-        lambda p, x: activation(x @ p["a"]) @ p["b"] @ p["c"], MATRICES, IMAGES
+        jn.read(lambda p, x: activation(x @ p["a"]) @ p["b"] @ p["c"], MATRICES, IMAGES)
     )
     assert network(0.0, lambda value: value + 1) == 1
 
@@ -288,5 +290,5 @@ def test_functions_of_one_variable_are_one_activation(activation):
 def test_a_mask_among_the_inputs_is_no_gate():
     """Padding, of which neither sign nor choice depends on a layer."""
     masked = lambda p, x, mask: jnp.where(mask, jnp.tanh(x @ p["a"]), 0.0) @ p["b"]  # noqa: E731
-    network = jn.shaping.traced_depth(masked, MATRICES, IMAGES, IMAGES > 0)
+    network = jn.shaping.traced_depth(jn.read(masked, MATRICES, IMAGES, IMAGES > 0))
     assert network(0.0, lambda value: value + 1) == 1

@@ -9,7 +9,7 @@ from flax import nnx
 from experiments.config import Config
 from experiments.errors import UserError
 from experiments.models.registry import build
-from jaxnorm import collect_preactivations, flax_layout, parameter_count
+from jaxnorm import collect_preactivations, flax_layout, parameter_count, read
 from jaxnorm.nnx import BatchNorm, functionalize
 
 #: 32 x 32 colour images and ten classes, with batch normalization.
@@ -133,7 +133,7 @@ def positions(name: str, side: int = 32) -> list[tuple[int, ...]]:
 
     def run(params, x):
         forward = partial(apply, train=False)
-        layers = collect_preactivations(lambda p, x: forward(p, state, x), params, x)[1]
+        layers = collect_preactivations(read(lambda p, x: forward(p, state, x), params, x))[1]
         shapes.extend(layer.shape[1:] for layer in layers.values())  # In execution order.
 
     jax.eval_shape(run, params, image)

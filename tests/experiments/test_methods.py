@@ -70,7 +70,9 @@ def test_training_moves_every_leaf(name):
         jax.tree.leaves_with_path(before), jax.tree.leaves(after), strict=True
     ):
         assert np.isfinite(new).all(), jax.tree_util.keystr(path)
-        assert not np.array_equal(old, new), jax.tree_util.keystr(path)
+        # The count of values has a gradient and no value.
+        is_count = jax.tree_util.keystr(path).endswith(".count")
+        assert is_count or not np.array_equal(old, new), jax.tree_util.keystr(path)
 
 
 @pytest.mark.kept("cwo-sphere-sgd")

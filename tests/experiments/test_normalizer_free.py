@@ -75,7 +75,7 @@ def test_three_steps_are_those_of_the_users_loop(one: Trainer, start: TrainState
 
         updates, opt_state = tx.update(jax.grad(loss)(raw), opt_state, raw)
         raw = optax.apply_updates(raw, updates)
-        return raw, jn.refresh_input_means(opt_state, logits, raw, x)
+        return raw, jn.refresh_input_means(jn.read(logits, raw, x), opt_state)
 
     assert_same(start.params, raw)
     for x, y in zip(*batches(), strict=True):
@@ -91,7 +91,7 @@ def test_the_start_is_fitted_to_training_rows(one: Trainer, start: TrainState) -
     def logits(params, x):
         return one.context.functional.apply(params, start.model_state, x, train=True)[0]
 
-    _, found = jn.collect_preactivations(logits, start.params, jnp.asarray(DATA.X_train))
+    _, found = jn.collect_preactivations(jn.read(logits, start.params, jnp.asarray(DATA.X_train)))
     hidden = [np.asarray(layer, np.float64) for path, layer in found.items() if "head" not in path]
     assert len(hidden) == 2
     for layer in hidden:
@@ -122,7 +122,7 @@ def test_the_call_quietens_the_branches_of_a_network_of_the_users_own_itself() -
     def logits(params, x):
         return own.context.functional.apply(params, {}, x, train=True)[0]
 
-    _, found = jn.collect_preactivations(logits, raw, jnp.asarray(DATA.X_train))
+    _, found = jn.collect_preactivations(jn.read(logits, raw, jnp.asarray(DATA.X_train)))
     stddevs = {path: float(jnp.mean(layer.std(0))) for path, layer in found.items()}
     assert stddevs["stem/kernel"] == pytest.approx(1, rel=1e-3)
     for block in (0, 1):

@@ -34,7 +34,7 @@ def test_a_step_of_tat_is_that_of_the_library():
             x = f(x @ layer["linear"]["kernel"] + layer["linear"]["bias"][None])
         return x @ params["head"]["kernel"] + params["head"]["bias"][None]
 
-    params = jn.orthogonal_init(apply, params, x)
+    params = jn.orthogonal_init(jn.read(apply, params, x))
     expected = start(trainer, 0).params
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), params, expected)
     logits = functional.apply(expected, functional.state, x, train=True)[0]

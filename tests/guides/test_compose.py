@@ -65,7 +65,7 @@ def scanned(params: Any, x: Any) -> Any:
     return jax.lax.scan(layer, x, params["layers"])[0]
 
 
-SCAN_LAYOUT = jn.traced_layout(scanned, STACKED, X)
+SCAN_LAYOUT = jn.traced_layout(jn.read(scanned, STACKED, X))
 
 
 def is_kernel(path: Any, leaf: Any) -> bool:

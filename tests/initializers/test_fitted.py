@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxnorm as jn
-from jaxnorm import data_dependent_init, effective, reparametrize, variance_preserving_init
+from jaxnorm import data_dependent_init, effective, read, reparametrize, variance_preserving_init
 from tests.initializers.models import layers, mlp, preactivations, uniform
 from tests.trees import assert_close
 
@@ -18,7 +18,7 @@ class Init(NamedTuple):
     """An initializer, and the moments that it promises.
 
     Attributes:
-        run: the initializer.
+        run: the initializer, of a model, its parameters and inputs.
         per_unit: True if every unit has mean 0 and variance 1, not all units together.
         tolerance: for layers of float32, each of which divides by the last one's moments.
         half: for 8 significant bits: a rounding of 2^-8 per layer, twice.
@@ -44,9 +44,18 @@ class Init(NamedTuple):
             self.check(product, np.asarray(params[f"layer_{number}"]["bias"], np.float64), half)
 
 
+def of_model(init: Any) -> Callable[..., Any]:
+    """Returns an initializer as a function of a model, its parameters and inputs."""
+    return lambda *model: init(read(*model))
+
+
 FLOAT32 = {"rtol": 0.0, "atol": 1e-4}
-POOLED = Init(variance_preserving_init, False, {"rtol": 2e-5}, {"rtol": 3e-2})
-STANDARD = Init(data_dependent_init, True, FLOAT32, {"rtol": 0.0, "atol": 0.1})
+POOLED = Init(
+    lambda *model: variance_preserving_init(read(*model)), False, {"rtol": 2e-5}, {"rtol": 3e-2}
+)
+STANDARD = Init(
+    lambda *model: data_dependent_init(read(*model)), True, FLOAT32, {"rtol": 0.0, "atol": 0.1}
+)
 BOTH = pytest.mark.parametrize("init", [POOLED, STANDARD], ids=["pooled", "per unit"])
 
 
@@ -175,7 +184,7 @@ def test_products_of_constants_are_fitted_too() -> None:
             h = jnp.tanh(h @ p["h"]["kernel"] + x[:, t])
         return h
 
-    fitted = variance_preserving_init(model, params, x)
+    fitted = variance_preserving_init(read(model, params, x))
     for name, inputs in (("x", np.asarray(x)), ("t", positions)):
         POOLED.check(np.float64(inputs) @ np.float64(fitted[name]["kernel"]), 0.0)
     # The first use multiplies zeros.
@@ -187,10 +196,10 @@ def test_haiku_names_kernel_and_bias_w_and_b() -> None:
     params = {"linear": {"w": uniform(5, 4), "b": jnp.ones(4)}}
     apply = lambda p, x: x @ p["linear"]["w"] + p["linear"]["b"][None]  # noqa: E731
     x = uniform(60, 5) + 3
-    fitted = data_dependent_init(apply, params, x, layout=jn.layout_from_rules([("w$", -2)]))
+    fitted = data_dependent_init(read(apply, params, x), layout=jn.layout_from_rules([("w$", -2)]))
     STANDARD.check(np.float64(x) @ np.float64(fitted["linear"]["w"]), fitted["linear"]["b"])
     beside = {"kernel": params["linear"]["w"], "b": jnp.ones(4)}
-    np.testing.assert_array_equal(data_dependent_init(dense, beside, x)["b"], beside["b"])
+    np.testing.assert_array_equal(data_dependent_init(read(dense, beside, x))["b"], beside["b"])
 
 
 KERNEL, X = uniform(8, 8, seed=2), uniform(16, 8)

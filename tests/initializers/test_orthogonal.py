@@ -11,8 +11,8 @@ import jaxnorm as jn
 
 def orthogonal(apply, params, x, **options):
     """Kernels of the model's own layout."""
-    layout = jn.traced_layout(apply, params, x)
-    return jn.orthogonal_init(apply, params, x, layout=layout, **options)
+    layout = jn.traced_layout(jn.read(apply, params, x))
+    return jn.orthogonal_init(jn.read(apply, params, x), layout=layout, **options)
 
 
 def gram(kernel):
@@ -136,7 +136,7 @@ def test_strides_with_dilations_are_refused(key, stride, options):
     params = {"conv": jax.random.normal(key(), (*size, 2, 4))}
     with pytest.raises(ValueError, match=r"'conv'.*a stride and a dilation"):
         jn.orthogonal_init(
-            apply, params, jnp.ones((1, 8, 8, 2)), layout=lambda p: {"conv": (-4, -3, -2)}
+            jn.read(apply, params, jnp.ones((1, 8, 8, 2))), layout=lambda p: {"conv": (-4, -3, -2)}
         )
 
 
@@ -149,7 +149,7 @@ def test_kernels_on_explicit_meshes_are_those_of_one_device(key):
         for spec in (jax.P("x", None), jax.P(None, "x")):
             placed = {"w": jax.device_put(params["w"], jax.NamedSharding(mesh, spec))}
             found = jn.orthogonal_init(
-                apply, placed, jnp.ones((1, 6)), layout=lambda p: {"w": (-2,)}
+                jn.read(apply, placed, jnp.ones((1, 6))), layout=lambda p: {"w": (-2,)}
             )
             assert found["w"].sharding.spec == spec
             np.testing.assert_allclose(found["w"], expected, atol=1e-6)

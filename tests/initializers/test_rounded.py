@@ -58,16 +58,16 @@ UNFITTED: dict[str, Rounding] = {
 @pytest.mark.parametrize("name", FITTED)
 def test_rounded_kernels_have_unit_variance(name: str) -> None:
     apply = network(FITTED[name])
-    params = jn.variance_preserving_init(apply, PARAMS, X)
-    _, layers = jn.collect_preactivations(apply, params, X)
+    params = jn.variance_preserving_init(jn.read(apply, PARAMS, X))
+    _, layers = jn.collect_preactivations(jn.read(apply, params, X))
     for values in layers.values():
         assert np.float64(values).std() == pytest.approx(1, abs=0.04)
 
 
 def test_each_unit_of_a_rounded_kernel_is_standardized() -> None:
     apply = network(FITTED["float8"])
-    params = jn.data_dependent_init(apply, PARAMS, X)
-    _, layers = jn.collect_preactivations(apply, params, X)
+    params = jn.data_dependent_init(jn.read(apply, PARAMS, X))
+    _, layers = jn.collect_preactivations(jn.read(apply, params, X))
     for values in layers.values():
         np.testing.assert_allclose(np.float64(values).std(0), 1, atol=0.04)
         np.testing.assert_allclose(np.float64(values).mean(0), 0, atol=0.04)
@@ -78,18 +78,18 @@ def test_each_unit_of_a_rounded_kernel_is_standardized() -> None:
 @pytest.mark.parametrize("init", [jn.variance_preserving_init, jn.data_dependent_init])
 def test_roundings_that_no_factor_fits_are_refused(name: str, init: Any) -> None:
     with pytest.raises(ValueError, match="rounds the kernels a/kernel"):
-        init(network(UNFITTED[name]), PARAMS, X)
+        init(jn.read(network(UNFITTED[name]), PARAMS, X))
 
 
 def test_in_a_trace_kernels_that_no_factor_fits_are_nan() -> None:
     apply = network(UNFITTED["the sign"])
-    params = jax.jit(lambda p: jn.variance_preserving_init(apply, p, X))(PARAMS)
+    params = jax.jit(lambda p: jn.variance_preserving_init(jn.read(apply, p, X)))(PARAMS)
     assert all(np.isnan(params[name]["kernel"]).all() for name in params)
 
 
 def test_a_rounded_kernel_is_not_made_orthogonal() -> None:
     with pytest.raises(ValueError, match=r"'a/kernel' is reparametrized.*rounded"):
-        jn.orthogonal_init(network(UNFITTED["the sign"]), PARAMS, X)
+        jn.orthogonal_init(jn.read(network(UNFITTED["the sign"]), PARAMS, X))
 
 
 NARROW = (jnp.float8_e4m3fn, jnp.float8_e5m2, jnp.float16)
@@ -101,7 +101,7 @@ def test_a_factor_may_be_larger_than_the_kernels_type(dtype: Any, kind: Any) -> 
     """A factor of about 900, in a type that ends at 448, for a result of about 18."""
     kernel = (0.02 * draw(32, 32)).astype(dtype)
     apply = lambda p, x: x @ p["kernel"].astype(x.dtype)  # noqa: E731
-    params = jn.variance_preserving_init(apply, {"kernel": kind(kernel)}, X)
+    params = jn.variance_preserving_init(jn.read(apply, {"kernel": kind(kernel)}, X))
     weights = jn.effective(params)["kernel"]
     assert weights.dtype == dtype
     assert np.float64(X @ weights.astype(jnp.float32)).std() == pytest.approx(1, abs=0.06)
@@ -120,7 +120,7 @@ def test_weights_of_a_node_keep_their_norm_in_narrow_types(dtype: Any) -> None:
 def test_an_empty_minibatch_is_named() -> None:
     for init in (jn.variance_preserving_init, jn.data_dependent_init):
         with pytest.raises(ValueError, match=r"shape \(0, 24\).*minibatch is empty"):
-            init(network(lambda w: w), PARAMS, X[:0])
+            init(jn.read(network(lambda w: w), PARAMS, X[:0]))
 
 
 def test_each_phase_of_a_rounded_transposed_convolution_is_standardized() -> None:
@@ -132,8 +132,8 @@ def test_each_phase_of_a_rounded_transposed_convolution_is_standardized() -> Non
         return jax.lax.conv_transpose(x, w, (2, 2), "SAME", None, ("NHWC", "HWIO", "NHWC"))
 
     params = {"w": 0.002 * draw(4, 4, 3, 2)}
-    layout = jn.traced_layout(apply, params, images)
-    fitted = jn.data_dependent_init(apply, params, images, layout=layout)
+    layout = jn.traced_layout(jn.read(apply, params, images))
+    fitted = jn.data_dependent_init(jn.read(apply, params, images), layout=layout)
     y = np.float64(apply(fitted, images))
     for i in (0, 1):
         for j in (0, 1):

@@ -17,6 +17,7 @@ from jaxnorm import (
     effective,
     exclude,
     layout_from_rules,
+    read,
     traced_layout,
     variance_preserving_init,
 )
@@ -70,7 +71,7 @@ def name_of(path: Any) -> str:
 )
 def traced(request: pytest.FixtureRequest) -> Traced:
     model = MODELS[request.param]()
-    layout = traced_layout(model.apply, model.params, *model.inputs)
+    layout = traced_layout(read(model.apply, model.params, *model.inputs))
     hidden = exclude(model.head, layout=layout)
     return Traced(model, layout, hidden, set(by_path(hidden(model.params), tuple)))
 
@@ -122,12 +123,12 @@ def test_the_variance_constancy_loss_reaches_every_kernel(traced: Traced) -> Non
     apply, inputs = model.one_by_one or (model.apply, model.inputs)
 
     def penalty(params: Any) -> Any:
-        logits, preactivations = collect_preactivations(apply, params, *inputs, layout=hidden)
+        logits, preactivations = collect_preactivations(read(apply, params, *inputs), layout=hidden)
         betas = positive_betas(initial_betas(preactivations))
         return total_variance_constancy(preactivations, betas), (logits, preactivations)
 
     def run(params: Any) -> Any:
-        preserving = variance_preserving_init(apply, params, *inputs, layout=layout)
+        preserving = variance_preserving_init(read(apply, params, *inputs), layout=layout)
         return jax.value_and_grad(penalty, has_aux=True)(preserving)
 
     (loss, (logits, preactivations)), gradients = quick_jit(run)(model.params)
@@ -150,8 +151,8 @@ def test_data_dependent_init_standardizes_each_unit(traced: Traced) -> None:
     apply, inputs = model.one_by_one or (model.apply, model.inputs)
 
     def run(params: Any) -> Any:
-        fitted = data_dependent_init(apply, params, *inputs, layout=layout)
-        return collect_preactivations(apply, fitted, *inputs, layout=layout)[1]
+        fitted = data_dependent_init(read(apply, params, *inputs), layout=layout)
+        return collect_preactivations(read(apply, fitted, *inputs), layout=layout)[1]
 
     preactivations, leaves = quick_jit(run)(model.params), by_path(model.params, jax.Array)
     for path, axes in by_path(layout(model.params), tuple).items():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxnorm import Scaled, center, flax_layout, reparametrize, traced_layout
+from jaxnorm import Scaled, center, flax_layout, read, reparametrize, traced_layout
 from jaxnorm.nnx import layout
 from tests.draws import float32
 
@@ -121,7 +121,9 @@ def kernel_axes_and_run(case: Case) -> tuple[Any, Any, Callable[[Any], Any]]:
 
     compiled = jax.jit(run)
     x = jax.ShapeDtypeStruct(case.shape, jnp.float32)
-    traced = traced_layout(lambda tree, x: case.call(nnx.merge(graph, tree), x), tree, x)(tree)
+    traced = traced_layout(read(lambda tree, x: case.call(nnx.merge(graph, tree), x), tree, x))(
+        tree
+    )
     for name in case.path:
         traced = traced[name]
     assert traced == axes

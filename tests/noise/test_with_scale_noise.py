@@ -1,6 +1,5 @@
 """Noise on the scales of a network, against NumPy with the same draws."""
 
-import functools
 import zlib
 from typing import Any
 
@@ -14,6 +13,7 @@ from jaxnorm import (
     collect_preactivations,
     effective,
     exclude,
+    read,
     with_scale_noise,
 )
 from tests.draws import draw
@@ -137,7 +137,7 @@ def test_a_stddev_for_each_layer_and_nodes_for_kernels(key: Any) -> None:
 def test_collected_preactivations_have_the_noise(key: Any) -> None:
     """One pass has both: what `collect_preactivations` returns is what the layer sees."""
     root = key()
-    collect = functools.partial(collect_preactivations, apply, layout=HIDDEN)
+    collect = lambda p, x: collect_preactivations(read(apply, p, x), layout=HIDDEN)  # noqa: E731
     output, layers = with_scale_noise(collect, SIGMA, layout=HIDDEN)(root, PARAMS, X)
     np.testing.assert_allclose(output, oracle(root, "sample"), **FLOAT32)
     conv = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), PARAMS["conv"])

@@ -191,12 +191,12 @@ def test_networks_of_nnx() -> None:
 
 
 CALLS: dict[str, Any] = {
-    "traced_layout": lambda apply, p, x: jn.traced_layout(apply, p, x),
+    "traced_layout": lambda apply, p, x: jn.traced_layout(jn.read(apply, p, x)),
     "variance_preserving_init": lambda apply, p, x: jn.variance_preserving_init(
-        apply, p, x, layout=jn.layout_from_rules([("^a$", -2)])
+        jn.read(apply, p, x), layout=jn.layout_from_rules([("^a$", -2)])
     ),
     "data_dependent_init": lambda apply, p, x: jn.data_dependent_init(
-        apply, p, x, layout=jn.layout_from_rules([("^a$", -2)])
+        jn.read(apply, p, x), layout=jn.layout_from_rules([("^a$", -2)])
     ),
 }
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxnorm import collect_preactivations, data_dependent_init, torch_layout
+from jaxnorm import collect_preactivations, data_dependent_init, flax_layout, read, torch_layout
 from tests.tolerances import FLOAT32
 from tests.trace.forms import draw
 
@@ -36,7 +36,7 @@ def test_one_sample_alone(turned: bool) -> None:
         else (lambda p, x: x @ p["kernel"] + p["bias"])
     )
     expected = np.float64(X[0]) @ np.float64(kernel) + np.float64(bias)
-    actual = only(collect_preactivations(apply, params, X[0], **layout)[1])
+    actual = only(collect_preactivations(read(apply, params, X[0]), **layout)[1])
     np.testing.assert_allclose(actual, expected, **FLOAT32)
 
 
@@ -47,7 +47,7 @@ def test_units_come_last_where_channels_are_first(alone: bool) -> None:
     one = lambda p, x: jax.lax.conv(x, p["weight"], (1, 1), "SAME") + p["bias"][None]  # noqa: E731
     apply = (lambda p, x: jax.vmap(lambda x: one(p, x[None])[0])(x)) if alone else one
     _, layers = collect_preactivations(
-        apply, {"weight": kernel, "bias": bias}, images, layout=torch_layout
+        read(apply, {"weight": kernel, "bias": bias}, images), layout=torch_layout
     )
     wide = [np.asarray(a, np.float64) for a in (images, kernel[..., 0, 0], bias[:, 0, 0])]
     expected = np.einsum("bihw,oi->bhwo", *wide[:2]) + wide[2]
@@ -84,7 +84,7 @@ NO_BIAS: dict[str, Add] = {
 def test_other_operands_are_left_out(name: str) -> None:
     apply, params = NO_BIAS[name], {"kernel": draw(8, 8), "bias": draw(8)}
     for x in (X, X[:1]):
-        output, layers = collect_preactivations(apply, params, x)
+        output, layers = collect_preactivations(read(apply, params, x))
         np.testing.assert_allclose(output, apply(params, x), **FLOAT32)
         expected = np.float64(x) @ np.float64(params["kernel"])
         np.testing.assert_allclose(layers["kernel"], expected, **FLOAT32)
@@ -127,7 +127,7 @@ def test_a_bias_with_another_use_stays_and_is_named(name: str) -> None:
         return jnp.sin(first(p["first"], x)) @ p["last"]["kernel"] + p["last"]["bias"]
 
     with pytest.warns(UserWarning, match="'first/bias'.*'first/kernel'"):
-        fitted = data_dependent_init(apply, PARAMS, X)
+        fitted = data_dependent_init(read(apply, PARAMS, X), layout=flax_layout)
     np.testing.assert_array_equal(fitted["first"]["bias"], PARAMS["first"]["bias"])
     wide = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), fitted)
     hidden = np.sin(np.asarray(first(fitted["first"], X), np.float64))
@@ -143,7 +143,7 @@ def test_a_kernel_that_is_used_without_its_bias_too() -> None:
         h = jnp.sin(x @ p["first"]["kernel"] + p["first"]["bias"])
         return jnp.sin(h @ p["first"]["kernel"]) @ p["last"]["kernel"]
 
-    fitted = data_dependent_init(apply, PARAMS | {"last": {"kernel": draw(8, 4)}}, X)
+    fitted = data_dependent_init(read(apply, PARAMS | {"last": {"kernel": draw(8, 4)}}, X))
     first = X @ fitted["first"]["kernel"] + fitted["first"]["bias"]
     np.testing.assert_allclose(np.asarray(first, np.float64).mean(0), 0, **MOMENTS)
     np.testing.assert_allclose(np.asarray(apply(fitted, X), np.float64).var(0), 1, **MOMENTS)
@@ -172,7 +172,7 @@ def test_a_bias_is_fitted_in_the_order_of_the_units_alone(
     apply = lambda p, x: add(jnp.einsum("bi,iho->bho", x, p["kernel"]), p["bias"])  # noqa: E731
     params = {"kernel": draw(8, 4, 4), "bias": draw(16)}
     layout = lambda p: {"kernel": (-3,), "bias": None}  # noqa: E731
-    fitted = data_dependent_init(apply, params, X, layout=layout)
+    fitted = data_dependent_init(read(apply, params, X), layout=layout)
     output = np.asarray(apply(fitted, X), np.float64)
     np.testing.assert_allclose(output.var(0), 1, **MOMENTS)
     assert len(recwarn) == (0 if fits else 1)
@@ -186,7 +186,7 @@ def test_the_only_unit_keeps_its_axis_through_a_reshape() -> None:
     """A network of one output, whose product is reshaped before its bias is added."""
     params = {"kernel": draw(8, 1), "bias": jnp.zeros(1)}
     apply = lambda p, x: (x @ p["kernel"]).reshape(1, -1, 1) + p["bias"][None, None]  # noqa: E731
-    fitted = data_dependent_init(apply, params, X)
+    fitted = data_dependent_init(read(apply, params, X))
     output = np.asarray(apply(fitted, X), np.float64)
     np.testing.assert_allclose((output.mean(), output.std()), (0, 1), atol=1e-5)
     assert fitted["bias"].shape == (1,)
@@ -196,12 +196,12 @@ def test_a_bias_that_does_not_have_one_value_per_unit_stays_and_is_named() -> No
     params = {"dense": {"kernel": draw(8, 8), "bias": jnp.zeros((60, 8))}}
     apply = lambda p, x: x @ p["dense"]["kernel"] + p["dense"]["bias"]  # noqa: E731
     with pytest.warns(UserWarning, match="'dense/bias'"):
-        fitted = data_dependent_init(apply, params, X)
+        fitted = data_dependent_init(read(apply, params, X))
     np.testing.assert_array_equal(fitted["dense"]["bias"], params["dense"]["bias"])
     params = {"kernel": draw(8, 5, 3), "bias": draw(3, 5)}
     apply = lambda p, x: jnp.einsum("bi,iog->bgo", x, p["kernel"]) + p["bias"][None]  # noqa: E731
     with pytest.warns(UserWarning, match="'bias'"):
         fitted = data_dependent_init(
-            apply, params, X, layout=lambda p: {"kernel": (-3,), "bias": None}
+            read(apply, params, X), layout=lambda p: {"kernel": (-3,), "bias": None}
         )
     np.testing.assert_array_equal(fitted["bias"], params["bias"])

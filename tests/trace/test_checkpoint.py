@@ -32,7 +32,9 @@ def noisy(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def collected(apply: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda params: jn.collect_preactivations(apply, params, X, layout=LAYOUT)[0].sum()
+    return lambda params: jn.collect_preactivations(jn.read(apply, params, X), layout=LAYOUT)[
+        0
+    ].sum()
 
 
 def memory(loss: Callable[..., Any]) -> int:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxnorm import Scaled, first_layer, reparametrize
+from jaxnorm import Scaled, first_layer, read, reparametrize
 
 X, W = jnp.ones((5, 4)), {name: jnp.ones((4, 4)) for name in "ab"}
 
@@ -47,11 +47,11 @@ CASES: dict[str, tuple[Callable[..., Any], str]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_kernels_that_are_multiplied_with_the_inputs(case: str) -> None:
     apply, first = CASES[case]
-    assert first_layer(apply, W, X) == {name: name in first for name in W}
+    assert first_layer(read(apply, W, X)) == {name: name in first for name in W}
 
 
 def test_raw_parameters_have_the_first_layer_of_plain_ones() -> None:
     params = {name: {"kernel": kernel} for name, kernel in W.items()}
     apply = lambda p, x: x @ p["a"]["kernel"] @ p["b"]["kernel"]  # noqa: E731
     expected = {"a": {"kernel": True}, "b": {"kernel": False}}
-    assert first_layer(apply, reparametrize(params, Scaled), X) == expected
+    assert first_layer(read(apply, reparametrize(params, Scaled), X)) == expected

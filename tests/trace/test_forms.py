@@ -11,6 +11,7 @@ from jaxnorm import (
     Scaled,
     collect_preactivations,
     data_dependent_init,
+    read,
     reparametrize,
     traced_layout,
     variance_preserving_init,
@@ -33,7 +34,7 @@ def product(form: Form, params: Any, x: Any = X) -> Any:
 @EACH
 def test_the_layout_has_the_axes_that_are_summed_over(form: Form) -> None:
     params = form.params()
-    assert traced_layout(form.apply, params, X)(params) == layout_of(form)(params)
+    assert traced_layout(read(form.apply, params, X))(params) == layout_of(form)(params)
 
 
 @pytest.mark.kept("plain", "channels first")
@@ -42,7 +43,7 @@ def test_pre_activations_and_output(form: Form) -> None:
     """At any batch size, of nodes too: rows first, units last, the bias added."""
     plain, layout = form.params(), layout_of(form)
     for x, params in ((X, plain), (X[:1], plain), (X, reparametrize(plain, Scaled, layout))):
-        output, layers = collect_preactivations(form.apply, params, x, layout=layout)
+        output, layers = collect_preactivations(read(form.apply, params, x), layout=layout)
         expected = product(form, plain, x) + np.asarray(BIAS, np.float64)
         np.testing.assert_allclose(output, expected, **form.tolerance)
         values = layers["kernel"]
@@ -56,7 +57,9 @@ def test_gradients_through_a_pass_are_those_of_the_model(form: Form) -> None:
     params = form.params()
 
     def collected(p: Any) -> Any:
-        return jnp.tanh(collect_preactivations(form.apply, p, X, layout=layout_of(form))[0]).sum()
+        return jnp.tanh(
+            collect_preactivations(read(form.apply, p, X), layout=layout_of(form))[0]
+        ).sum()
 
     expected = jax.grad(lambda p: jnp.tanh(form.apply(p, X)).sum())(params)
     actual = jax.grad(collected)(params)
@@ -67,7 +70,7 @@ def test_gradients_through_a_pass_are_those_of_the_model(form: Form) -> None:
 @pytest.mark.kept("cast", "split units", "through a branch", "plain", "channels first")
 @EACH
 def test_the_product_gets_variance_one(form: Form) -> None:
-    fitted = variance_preserving_init(form.apply, form.params(), X, layout=layout_of(form))
+    fitted = variance_preserving_init(read(form.apply, form.params(), X), layout=layout_of(form))
     np.testing.assert_allclose(product(form, fitted).var(), 1, **form.tolerance)
     np.testing.assert_array_equal(fitted["bias"], BIAS)
     ratio = np.asarray(fitted["kernel"]) / np.asarray(form.params()["kernel"])
@@ -78,7 +81,7 @@ def test_the_product_gets_variance_one(form: Form) -> None:
 @EACH
 def test_each_unit_gets_mean_zero_and_variance_one(form: Form) -> None:
     """A bias that is changed before the sum stays; units in another order are refused."""
-    init = lambda: data_dependent_init(form.apply, form.params(), X, layout=layout_of(form))  # noqa: E731
+    init = lambda: data_dependent_init(read(form.apply, form.params(), X), layout=layout_of(form))  # noqa: E731
     if not form.units:
         with pytest.raises(ValueError, match="'kernel'"):
             init()

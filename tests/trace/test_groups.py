@@ -8,7 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxnorm import collect_preactivations, data_dependent_init, traced_layout, with_scale_noise
+from jaxnorm import (
+    collect_preactivations,
+    data_dependent_init,
+    read,
+    traced_layout,
+    with_scale_noise,
+)
 from tests.tolerances import FLOAT32
 from tests.trace.forms import draw
 
@@ -39,14 +45,14 @@ EACH = pytest.mark.parametrize("name", PRODUCTS)
 @EACH
 def test_rows_come_first(name: str) -> None:
     """Groups are no samples of the variance constancy loss."""
-    _, layers = collect_preactivations(PRODUCTS[name], PARAMS, X, layout=layout)
+    _, layers = collect_preactivations(read(PRODUCTS[name], PARAMS, X), layout=layout)
     np.testing.assert_allclose(layers["kernel"], PRODUCT, **FLOAT32)
 
 
 def test_rows_come_first_before_groups_of_the_output() -> None:
     member = lambda p, x: x @ p["kernel"] + p["bias"][None]  # noqa: E731
     apply = lambda p, x: jax.vmap(member, (0, 1))(p, x)  # noqa: E731
-    output, layers = collect_preactivations(apply, PARAMS, X, layout=layout)
+    output, layers = collect_preactivations(read(apply, PARAMS, X), layout=layout)
     assert output.shape == (GROUPS, ROWS, UNITS)
     np.testing.assert_allclose(layers["kernel"], PRODUCT + PARAMS["bias"][None], **FLOAT32)
 
@@ -89,7 +95,9 @@ FITTED: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {
 @pytest.mark.parametrize("name", FITTED)
 def test_each_group_is_initialized_by_itself(name: str) -> None:
     apply, params = FITTED[name]
-    fitted = data_dependent_init(apply, params, X, layout=traced_layout(apply, params, X))
+    fitted = data_dependent_init(
+        read(apply, params, X), layout=traced_layout(read(apply, params, X))
+    )
     output = np.asarray(apply(fitted, X), np.float64)
     np.testing.assert_allclose(output.std(0), 1, rtol=1e-5)
     if params["bias"] is not None:
@@ -106,8 +114,8 @@ def test_an_ensemble_of_convolutions(members: int) -> None:
 
     params, images = {"kernel": draw(members, 3, 3, 3, 4)}, draw(2, 5, 5, 3)
     apply = lambda p, x: jax.vmap(conv, (0, None))(p["kernel"], x)  # noqa: E731
-    axes = traced_layout(apply, params, images)
+    axes = traced_layout(read(apply, params, images))
     assert axes(params) == {"kernel": (-4, -3, -2)}
-    _, layers = collect_preactivations(apply, params, images, layout=axes)
+    _, layers = collect_preactivations(read(apply, params, images), layout=axes)
     alone = [conv(w, images) for w in params["kernel"]]
     np.testing.assert_allclose(layers["kernel"], jnp.concatenate(alone, -1), rtol=1e-5, atol=1e-5)

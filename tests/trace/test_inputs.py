@@ -11,7 +11,9 @@ from jax.sharding import PartitionSpec as P
 from jaxnorm import (
     collect_preactivations,
     data_dependent_init,
+    flax_layout,
     linear_stddev,
+    read,
     traced_layout,
     variance_preserving_init,
     with_scale_noise,
@@ -40,7 +42,9 @@ def varying(p: Any, x: Any) -> Any:
 
 @pytest.mark.parametrize("apply", [dense, varying])
 def test_preactivations_in_shard_map(apply: Any) -> None:
-    actual = in_shards(lambda p, x: collect_preactivations(apply, p, x)[1]["kernel"])(PARAMS, X)
+    actual = in_shards(lambda p, x: collect_preactivations(read(apply, p, x))[1]["kernel"])(
+        PARAMS, X
+    )
     np.testing.assert_allclose(actual, WANTED, **FLOAT32)
 
 
@@ -48,10 +52,10 @@ def test_preactivations_in_shard_map(apply: Any) -> None:
 @pytest.mark.parametrize("init", [variance_preserving_init, data_dependent_init])
 def test_initializers_in_shard_map(init: Any) -> None:
     """Each device gets the parameters that its rows give on one device."""
-    run = in_shards(lambda p, x: jax.tree.map(lambda leaf: leaf[None], init(dense, p, x)))
+    run = in_shards(lambda p, x: jax.tree.map(lambda leaf: leaf[None], init(read(dense, p, x))))
     stacked = run(PARAMS, X)
     for device, x in enumerate(jnp.split(X, 2)):
-        alone = init(dense, PARAMS, x)
+        alone = init(read(dense, PARAMS, x))
         for name in PARAMS:
             np.testing.assert_allclose(stacked[name][device], alone[name], rtol=1e-5, atol=1e-5)
 
@@ -59,7 +63,8 @@ def test_initializers_in_shard_map(init: Any) -> None:
 def test_a_learned_input_is_no_kernel() -> None:
     """A generator's constant, a parameter, is the input of the kernel that multiplies it."""
     apply = lambda p, z: dense(p, p["start"]) + z  # noqa: E731
-    _, layers = collect_preactivations(apply, PARAMS | {"start": X}, jnp.float32(0))
+    net = read(apply, PARAMS | {"start": X}, jnp.float32(0))
+    _, layers = collect_preactivations(net, layout=flax_layout)
     np.testing.assert_allclose(layers["kernel"], WANTED, **FLOAT32)
 
 
@@ -80,32 +85,32 @@ def decode(p: Any, x: Any) -> Any:
 
 @pytest.mark.slow
 def test_learned_inputs_can_be_named_wherever_a_layout_is_traced() -> None:
-    rows, free = draw(16, 4, 4), ["^q$"]
-    layout = traced_layout(decode, DECODER, rows, free=free)
+    rows = draw(16, 4, 4)
+    net = read(decode, DECODER, rows, as_inputs=["^q$"])
+    layout = traced_layout(net)
     axes = {name: {"kernel": (-2,)} for name in ("query", "key", "value")}
     assert layout(DECODER) == axes | {"q": None}
-    options: dict[str, Any] = {"layout": layout, "free": free}
-    output, layers = collect_preactivations(decode, DECODER, rows, **options)
+    output, layers = collect_preactivations(net, layout=layout)
     np.testing.assert_allclose(output, decode(DECODER, rows), **FLOAT32)
     expected = np.float64(DECODER["q"]) @ np.float64(DECODER["query"]["kernel"])
     np.testing.assert_allclose(layers["query/kernel"], expected, **FLOAT32)
     for init, over in ((variance_preserving_init, (0, 1)), (data_dependent_init, 0)):
-        fitted = init(decode, DECODER, rows, **options)
-        _, layers = collect_preactivations(decode, fitted, rows, **options)
+        fitted = init(net, layout=layout)
+        _, layers = collect_preactivations(net, fitted, layout=layout)
         assert layers.keys() == {f"{name}/kernel" for name in axes}
         for units in (x.reshape(-1, x.shape[-1]) for x in layers.values()):
             np.testing.assert_allclose(np.float64(units).var(over), 1, rtol=1e-5)
-    stddev = linear_stddev(0.3, decode, DECODER, rows, **options)
+    stddev = linear_stddev(net, 0.3, layout=layout)
     assert sorted(stddev[name]["kernel"] for name in axes) == pytest.approx([0.1, 0.2, 0.3])
-    noisy = with_scale_noise(decode, 0.3, per="step", **options)(jax.random.key(0), DECODER, rows)
+    noisy = with_scale_noise(net, 0.3, per="step", layout=layout)(jax.random.key(0), DECODER, rows)
     assert jnp.abs(noisy - output).max() > 1e-2
     with pytest.raises(ValueError, match="query/kernel"):
-        collect_preactivations(decode, DECODER, rows, layout=layout)
+        collect_preactivations(read(decode, DECODER, rows), layout=layout)
 
 
 def test_a_derivative_of_more_than_the_product_is_lost_with_a_warning() -> None:
     layer = jax.custom_vjp(lambda p, x: x @ p["kernel"] + p["bias"][None])
     layer.defvjp(lambda p, x: (x @ p["kernel"] + p["bias"][None], (p, x)), lambda res, g: res)
     with pytest.warns(UserWarning, match=r"\bkernel\b.*derivative"):
-        collect_preactivations(layer, PARAMS, X)
-    variance_preserving_init(layer, PARAMS, X)  # takes no gradient
+        collect_preactivations(read(layer, PARAMS, X))
+    variance_preserving_init(read(layer, PARAMS, X))  # takes no gradient

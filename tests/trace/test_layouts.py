@@ -18,6 +18,7 @@ from jaxnorm import (
     collect_preactivations,
     exclude,
     layout_from_rules,
+    read,
     reparametrize,
     sphere_projection,
     traced_layout,
@@ -210,7 +211,7 @@ def test_the_traced_layout_is_the_one_by_hand(name: str) -> None:
     apply, params, *inputs = make()
     expected = layout_from_rules([(f"^{path}$", fan_in) for path, fan_in in axes.items()])(params)
     for tree in (params, jax.eval_shape(lambda: params)) if name in PROGRAMS else (params,):
-        actual = traced_layout(apply, tree, *inputs)(params)
+        actual = traced_layout(read(apply, tree, *inputs))(params)
         assert jax.tree.structure(actual) == jax.tree.structure(expected)
         assert by_path(actual) == by_path(expected)
 
@@ -219,9 +220,9 @@ def test_nodes_masks_and_exclusion() -> None:
     module = nn.MultiHeadDotProductAttention(2)
     params = jax.jit(module.init)(KEY, X)["params"]
     forward = lambda p, x: module.apply({"params": p}, x)  # noqa: E731
-    layout = traced_layout(forward, params, X)
+    layout = traced_layout(read(forward, params, X))
     raw = reparametrize(params, Scaled, layout)
-    assert traced_layout(forward, raw, X)(raw) == layout(raw)
+    assert traced_layout(read(forward, raw, X))(raw) == layout(raw)
     assert layout(raw)["query"]["kernel"] == Scaled((-3,), None, (-3,))
     assert exclude("^out/", layout=layout)(params)["out"]["kernel"] is None
     mask = jax.tree.map_with_path(lambda path, _: "out" in jax.tree_util.keystr(path), params)
@@ -237,8 +238,8 @@ def test_a_layer_behind_experts_is_collected() -> None:
     params, rows = {"experts": draw(3, 8, 6), "head": V}, draw(10, 8)
     apply = lambda p, x, n: jnp.tanh(jax.lax.ragged_dot(x, p["experts"], n)) @ p["head"]  # noqa: E731
     sizes = jnp.array([5, 1, 4], jnp.int32)
-    layout = exclude("^experts", layout=traced_layout(apply, params, rows, sizes))
-    _, layers = collect_preactivations(apply, params, rows, sizes, layout=layout)
+    layout = exclude("^experts", layout=traced_layout(read(apply, params, rows, sizes)))
+    _, layers = collect_preactivations(read(apply, params, rows, sizes), layout=layout)
     parts = zip(np.split(np.float64(rows), [5, 6]), np.float64(params["experts"]), strict=True)
     hidden = np.tanh(np.concatenate([x @ w for x, w in parts]))
     np.testing.assert_allclose(layers["head"], hidden @ np.float64(V), **FLOAT32)

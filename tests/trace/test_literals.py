@@ -54,7 +54,7 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_literals_are_constants(name: str) -> None:
     x = shape(5, 4)
-    layout = jn.traced_layout(PROGRAMS[name], PARAMS, x)
+    layout = jn.traced_layout(jn.read(PROGRAMS[name], PARAMS, x))
     assert layout(PARAMS) == dict.fromkeys("abc", (-2,))
     roles = roles_of(Reading(PROGRAMS[name], PARAMS, (x,)))
     assert roles == roles_of(Reading(summed, PARAMS, (x,)))
@@ -62,7 +62,7 @@ def test_literals_are_constants(name: str) -> None:
 
 def test_a_choice_by_a_constant_makes_the_depth_of_what_it_chooses() -> None:
     depths = {
-        jn.shaping.traced_depth(apply, PARAMS, shape(5, 4))(0.0, lambda value: value + 1)
+        jn.shaping.traced_depth(jn.read(apply, PARAMS, shape(5, 4)))(0.0, lambda value: value + 1)
         for apply in (chosen(True), chosen(np.array([True, False, True, True])), summed)
     }
     assert depths == {1.0}

@@ -76,14 +76,14 @@ def test_mixed_kernels_are_refused(name: str) -> None:
         jax.numpy_dtype_promotion("standard"),
         pytest.raises(ValueError, match="'experts' is mixed"),
     ):
-        jn.traced_layout(apply_wide, params, *inputs)
+        jn.traced_layout(jn.read(apply_wide, params, *inputs))
 
 
 def test_initializers_refuse_mixed_kernels_too() -> None:
     apply, params, x = MIXED["weights of experts"]
     layout = jn.layout_from_rules([("experts", -2)])
     with pytest.raises(ValueError, match="'experts' is mixed"):
-        jn.variance_preserving_init(apply, params, x, layout=layout)
+        jn.variance_preserving_init(jn.read(apply, params, x), layout=layout)
 
 
 def multi_query(p: Any, x: Any) -> Any:
@@ -129,7 +129,7 @@ UNMIXED: dict[str, tuple[Any, Any, Any, dict[str, tuple[int, ...]]]] = {
 @pytest.mark.parametrize("name", UNMIXED)
 def test_layers_whose_outputs_are_multiplied_keep_their_fan_in(name: str) -> None:
     apply, params, x, axes = UNMIXED[name]
-    assert jn.traced_layout(apply, params, x)(params) == axes
+    assert jn.traced_layout(jn.read(apply, params, x))(params) == axes
 
 
 POSITIONS = draw(3, 6)
@@ -159,9 +159,9 @@ def biased(p: Any, x: Any) -> Any:
 
 def test_layers_of_constants_have_the_fan_in_that_meets_the_constants() -> None:
     axes = {"q": (-3,), "k": (-3,), "r": (-3,), "u": None}
-    assert jn.traced_layout(relative, RELATIVE, TOKENS)(RELATIVE) == axes
+    assert jn.traced_layout(jn.read(relative, RELATIVE, TOKENS))(RELATIVE) == axes
     axes = {"q": (-2,), "a": (-2,), "b": None, "c": (-2,)}
-    assert jn.traced_layout(biased, BIASED, TOKENS)(BIASED) == axes
+    assert jn.traced_layout(jn.read(biased, BIASED, TOKENS))(BIASED) == axes
 
 
 @pytest.mark.parametrize("part", ["split", "slices", "indices"])
@@ -181,7 +181,7 @@ def test_positions_may_be_added_to_a_part_of_a_product(part: str) -> None:
         return jax.nn.softmax(q @ jnp.swapaxes(k, 1, 2)) @ v
 
     axes = {"qkv": (-2,), "place": None, "scale": None}
-    assert jn.traced_layout(apply, params, TOKENS)(params) == axes
+    assert jn.traced_layout(jn.read(apply, params, TOKENS))(params) == axes
 
 
 def test_heads_of_one_number_attend_to_constants() -> None:
@@ -191,12 +191,12 @@ def test_heads_of_one_number_attend_to_constants() -> None:
         q, k = (x @ p["q"]).reshape(2, 3, 4, 1), (POSITIONS @ p["k"]).reshape(3, 4, 1)
         return jnp.einsum("bthd,shd->bhts", q, k)
 
-    assert jn.traced_layout(apply, params, TOKENS)(params) == {"q": (-2,), "k": (-2,)}
+    assert jn.traced_layout(jn.read(apply, params, TOKENS))(params) == {"q": (-2,), "k": (-2,)}
 
 
 def test_layers_of_constants_are_initialized() -> None:
-    layout = jn.traced_layout(biased, BIASED, TOKENS)
-    params = jn.variance_preserving_init(biased, BIASED, TOKENS, layout=layout)
+    layout = jn.traced_layout(jn.read(biased, BIASED, TOKENS))
+    params = jn.variance_preserving_init(jn.read(biased, BIASED, TOKENS), layout=layout)
     a, b, c = (np.float64(params[name]) for name in "abc")
     product = np.float64(POSITIONS) @ a
     assert product.var() == pytest.approx(1, rel=1e-5)
@@ -213,4 +213,4 @@ def test_layers_of_constants_are_initialized() -> None:
 )
 def test_kernels_that_constants_change_are_refused_still(kernel: Any) -> None:
     with pytest.raises(ValueError, match="'w' is changed"):
-        jn.traced_layout(lambda p, x: x @ kernel(p["w"]), {"w": draw(5, 4)}, X)
+        jn.traced_layout(jn.read(lambda p, x: x @ kernel(p["w"]), {"w": draw(5, 4)}, X))

@@ -59,7 +59,7 @@ def test_a_shift_of_the_inputs_moves_no_output_away_from_the_border(
     taps: int, stride: int, padding: str, turned: bool
 ) -> None:
     apply, params = network(stride, padding, turned), kernel(taps, turned)
-    layout = jn.traced_layout(apply, params, IMAGES)
+    layout = jn.traced_layout(jn.read(apply, params, IMAGES))
     zero_sums, tx = jn.linearly_constrain(params, optax.sgd(0.1), layout=layout)
     update, _ = tx.update(kernel(taps, turned), tx.init(zero_sums), zero_sums)
     stepped = optax.apply_updates(zero_sums, update)
@@ -78,7 +78,7 @@ def test_each_phase_has_zero_sums_and_its_norm(
     taps: int, stride: int, padding: str, turned: bool
 ) -> None:
     params = kernel(taps, turned)
-    layout = jn.traced_layout(network(stride, padding, turned), params, IMAGES)
+    layout = jn.traced_layout(jn.read(network(stride, padding, turned), params, IMAGES))
     axes = layout(params)["w"]
     centered = jn.center(params["w"], axes)
     pairs = zip(
@@ -99,7 +99,7 @@ def test_each_phase_has_zero_sums_and_its_norm(
 @pytest.mark.slow
 def test_a_sphere_makes_equal_variances_in_every_phase() -> None:
     apply, params = network(2, "SAME", False), kernel(3, False)
-    axes = jn.traced_layout(apply, params, IMAGES)(params)["w"]
+    axes = jn.traced_layout(jn.read(apply, params, IMAGES))(params)["w"]
     w = jn.project_to_sphere(jax.random.normal(jax.random.key(0), (3, 3, 3, 4)), axes)
     y = inner(apply({"w": w}, float32(normal(2, 200, 12, 12, 3))), 3)
     variances = [float(y[:, i::2, j::2].var()) for i in (0, 1) for j in (0, 1)]
@@ -109,7 +109,7 @@ def test_a_sphere_makes_equal_variances_in_every_phase() -> None:
 @pytest.mark.slow
 def test_scales_stay_one_per_channel() -> None:
     apply, params = network(2, "SAME", False), kernel(3, False)
-    layout = jn.traced_layout(apply, params, IMAGES)
+    layout = jn.traced_layout(jn.read(apply, params, IMAGES))
     raw, _ = jn.constrain(params, optax.sgd(0.1), layout=layout)
     assert raw["w"].scale.shape == (4,)
     for kind in (jn.WeightNormalized, jn.CenteredWeightNormalized, jn.WeightStandardized):
@@ -121,7 +121,7 @@ def test_scales_stay_one_per_channel() -> None:
 
 def test_tangent_steps_and_kept_norms_are_those_of_the_phases() -> None:
     apply, params = network(2, "SAME", False), kernel(3, False)
-    layout = jn.traced_layout(apply, params, IMAGES)
+    layout = jn.traced_layout(jn.read(apply, params, IMAGES))
     tx = jn.sphere_projection(layout=layout, squared_radius=None, tangent=True)
     start = {"w": jn.center(params["w"], layout(params)["w"])}
     update, _ = tx.update({"w": 0.1 * draw(3, 3, 3, 3, 4)}, tx.init(start), start)
@@ -145,7 +145,7 @@ def test_a_stride_along_one_axis_and_dilated_taps() -> None:
                 x, p["w"], (1, 1), padding, dimension_numbers=numbers, **options
             )
 
-        return jn.traced_layout(apply, params, IMAGES)(params)["w"]
+        return jn.traced_layout(jn.read(apply, params, IMAGES))(params)["w"]
 
     assert axes(lhs_dilation=(1, 1)) == (-4, -3, -2)
     assert axes(lhs_dilation=(2, 1)) == PhasedAxes((-4, -3, -2), (2, 1, 1))
@@ -165,7 +165,7 @@ def test_modules_and_programs_agree() -> None:
     functional = jn.nnx.functionalize(module)
     apply = lambda p, x: functional.apply(p, functional.state, x, train=False)[0]  # noqa: E731
     params = functional.params
-    traced = jn.traced_layout(apply, params, IMAGES)(params)
+    traced = jn.traced_layout(jn.read(apply, params, IMAGES))(params)
     assert jn.nnx.layout(module)(params) == traced
     assert traced["kernel"] == PhasedAxes((-4, -3, -2), (2, 2, 1))
 
@@ -176,12 +176,12 @@ def test_a_kernel_of_two_strides_is_refused() -> None:
 
     params = {"w": draw(0, 3, 3, 3, 3)}
     with pytest.raises(ValueError, match="strides"):
-        jn.traced_layout(apply, params, IMAGES)
+        jn.traced_layout(jn.read(apply, params, IMAGES))
 
 
 def test_units_that_would_have_a_single_weight_are_refused() -> None:
     params = {"w": draw(0, 3, 3, 1, 4)}
-    layout = jn.traced_layout(network(2, "SAME", False), params, IMAGES[..., :1])
+    layout = jn.traced_layout(jn.read(network(2, "SAME", False), params, IMAGES[..., :1]))
     with pytest.raises(ValueError, match="one weight"):
         jn.linearly_constrain(params, optax.sgd(0.1), layout=layout)
 
@@ -189,21 +189,23 @@ def test_units_that_would_have_a_single_weight_are_refused() -> None:
 MATRICES: dict[str, Any] = {
     "stiefel": lambda apply, p, layout: jn.project_to_stiefel(p["w"], layout(p)["w"]),
     "spectral": lambda apply, p, layout: jn.reparametrize(p, jn.SpectrallyNormalized, layout),
-    "orthogonal": lambda apply, p, layout: jn.orthogonal_init(apply, p, IMAGES, layout=layout),
+    "orthogonal": lambda apply, p, layout: jn.orthogonal_init(
+        jn.read(apply, p, IMAGES), layout=layout
+    ),
 }
 
 
 @pytest.mark.parametrize("call", MATRICES)
 def test_matrices_are_refused_with_the_way_out(call: str) -> None:
     apply, params = network(2, "SAME", False), kernel(3, False)
-    layout = jn.traced_layout(apply, params, IMAGES)
+    layout = jn.traced_layout(jn.read(apply, params, IMAGES))
     with pytest.raises(ValueError, match=r"stride.*layout"):
         MATRICES[call](apply, params, layout)
 
 
 def test_the_table_counts_phases() -> None:
     params = kernel(3, False)
-    layout = jn.traced_layout(network(2, "SAME", False), params, IMAGES)
+    layout = jn.traced_layout(jn.read(network(2, "SAME", False), params, IMAGES))
     (line,) = [line for line in jn.describe(params, layout).splitlines() if line.startswith("w ")]
     assert line.split()[-2:] == ["3-12", "16"]
 
@@ -221,7 +223,7 @@ def test_linen_names_warn() -> None:
     variables = linen.Sequential([module]).init(jax.random.key(0), IMAGES)
     apply = lambda p, x: linen.Sequential([module]).apply({"params": p}, x)  # noqa: E731
     axes = jax.tree.leaves(
-        jn.traced_layout(apply, variables["params"], IMAGES)(variables["params"]),
+        jn.traced_layout(jn.read(apply, variables["params"], IMAGES))(variables["params"]),
         is_leaf=lambda x: isinstance(x, tuple),
     )
     assert PhasedAxes((-4, -3, -2), (2, 2, 1)) in axes
@@ -235,13 +237,13 @@ def test_a_fitted_start_gives_every_phase_its_variance(
 ) -> None:
     """And every channel its mean."""
     apply = network(stride, padding, turned)
-    layout = jn.traced_layout(apply, kernel(taps, turned), IMAGES)
+    layout = jn.traced_layout(jn.read(apply, kernel(taps, turned), IMAGES))
     params = kernel(taps, turned) | {"bias": jnp.ones(4)}
     with_bias = lambda p, x: apply(p, x) + p["bias"][None, None, None]  # noqa: E731
     start = (
         params if kind is None else jn.reparametrize(params, kind, jn.exclude("b", layout=layout))
     )
-    fitted = jn.data_dependent_init(with_bias, start, IMAGES, layout=layout)
+    fitted = jn.data_dependent_init(jn.read(with_bias, start, IMAGES), layout=layout)
     y = np.float64(with_bias(jn.effective(fitted), IMAGES))
     np.testing.assert_allclose(y.mean((0, 1, 2)), 0, atol=1e-5)
     reads = [i < taps for i in range(stride)]
@@ -268,9 +270,9 @@ def test_outputs_without_a_tap_do_not_count(
         return y + p["bias"][None, None, None]
 
     params = {"w": draw(1, *taps, 3, 4), "bias": jnp.ones(4)}
-    layout = jn.traced_layout(apply, params, IMAGES)
+    layout = jn.traced_layout(jn.read(apply, params, IMAGES))
     start = params if kind is None else jn.reparametrize(params, kind, layout)
-    fitted = jn.effective(jn.data_dependent_init(apply, start, IMAGES, layout=layout))
+    fitted = jn.effective(jn.data_dependent_init(jn.read(apply, start, IMAGES), layout=layout))
     y = np.float64(apply(fitted, IMAGES))
     np.testing.assert_allclose(y.mean((0, 1, 2)), 0, atol=1e-5)
     written = [
@@ -284,9 +286,9 @@ def test_outputs_without_a_tap_do_not_count(
 def test_a_fitted_start_keeps_spheres() -> None:
     """A scale is one number per channel."""
     apply, params = network(2, "SAME", False), kernel(3, False)
-    layout = jn.traced_layout(apply, params, IMAGES)
+    layout = jn.traced_layout(jn.read(apply, params, IMAGES))
     raw, _ = jn.constrain(params, optax.sgd(0.1), layout=layout)
-    fitted = jn.data_dependent_init(apply, raw, IMAGES, layout=layout)
+    fitted = jn.data_dependent_init(jn.read(apply, raw, IMAGES), layout=layout)
     np.testing.assert_array_equal(fitted["w"].kernel, raw["w"].kernel)
     y = apply(jn.effective(fitted), IMAGES)
     np.testing.assert_allclose(y.var((0, 1, 2)), 1, rtol=1e-4)
@@ -298,8 +300,8 @@ def test_stacked_transposed_convolutions_are_fitted_layer_by_layer() -> None:
         return jax.lax.scan(turn, x, p["w"])[0]
 
     params = {"w": draw(1, 2, 3, 3, 3, 3)}
-    layout = jn.traced_layout(apply, params, IMAGES)
+    layout = jn.traced_layout(jn.read(apply, params, IMAGES))
     assert layout(params)["w"] == PhasedAxes((-4, -3, -2), (2, 2, 1))
-    fitted = jn.data_dependent_init(apply, params, IMAGES, layout=layout)
+    fitted = jn.data_dependent_init(jn.read(apply, params, IMAGES), layout=layout)
     y = apply(fitted, IMAGES)
     np.testing.assert_allclose(y.var((0, 1, 2)), 1, rtol=1e-3)

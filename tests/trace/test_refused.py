@@ -13,6 +13,7 @@ from jaxnorm import (
     collect_preactivations,
     data_dependent_init,
     layout_from_rules,
+    read,
     traced_layout,
     variance_preserving_init,
     with_scale_noise,
@@ -101,11 +102,11 @@ REFUSED: dict[str, list[Apply]] = {
 )
 def test_a_refused_layout_names_the_parameters_and_both_ways_out(names: str, apply: Any) -> None:
     with pytest.raises(ValueError, match="traced_layout") as error:
-        traced_layout(apply, SMALL, X)
+        traced_layout(read(apply, SMALL, X))
     message = str(error.value)
     assert {path for path in SMALL if f"'{path}'" in message} == set(names.split())
     assert "layout_from_rules" in message
-    assert "free=" in message
+    assert "as_inputs=" in message
 
 
 ROWS, MASK = draw(6, 4), jnp.ones((4, 5))
@@ -200,8 +201,8 @@ def test_a_kernel_that_an_input_changes_is_refused(name: str) -> None:
     product, other = CHANGED[name]
     apply = lambda p, x, other: jnp.tanh(product(p["kernel"], x, other)) @ p["head"]  # noqa: E731
     with pytest.raises(ValueError, match=r"traced_layout.*'kernel'"):
-        traced_layout(apply, CHANGEABLE, ROWS, other)
-    layout = traced_layout(apply, CHANGEABLE, ROWS, other, free=["kernel"])
+        traced_layout(read(apply, CHANGEABLE, ROWS, other))
+    layout = traced_layout(read(apply, CHANGEABLE, ROWS, other, as_inputs=["kernel"]))
     assert layout(CHANGEABLE) == {"kernel": None, "head": (-2,)}
 
 
@@ -214,7 +215,7 @@ def test_inputs_that_are_chosen_between_learned_ones_are_no_kernels() -> None:
         x = x * p["one"][None] * time + token[None] + time * p["place"] + (1 - time) * p["place"]
         return (x @ x.T) @ jnp.tanh(x @ p["kernel"])
 
-    axes = traced_layout(apply, params, ROWS, jnp.float32(0.3))(params)
+    axes = traced_layout(read(apply, params, ROWS, jnp.float32(0.3)))(params)
     assert axes == {"one": None, "other": None, "place": None, "kernel": (-2,)}
 
 
@@ -238,7 +239,7 @@ def test_an_einsum_of_three_is_refused_whatever_the_sizes(name: str, sizes: str)
     apply = lambda p, h, g: EINSUMS[name](h, p["kernel"], g)  # noqa: E731
     for run in (traced_layout, collect_preactivations):
         with pytest.raises(ValueError, match=r"'kernel'.*einsum"):
-            run(apply, params, *inputs)
+            run(read(apply, params, *inputs))
 
 
 # Passes over the layers, in which each kernel is only multiplied, and is not changed before.
@@ -355,13 +356,13 @@ def of_kernels(params: Any) -> Any:
 def test_a_pass_over_the_layers_names_the_refused_kernel(name: str) -> None:
     """Noise, a factor or a penalty would reach only a part of its uses."""
     apply, params = (PASSED | STACKED)[name], STACK if name in STACKED else PARAMS
-    noisy = lambda apply, p, x, layout: with_scale_noise(apply, 0.1, layout=layout)(  # noqa: E731
-        jax.random.key(0), p, x
+    noisy = lambda net, layout: with_scale_noise(net, 0.1, layout=layout)(  # noqa: E731
+        jax.random.key(0), params, H
     )
     runs = (collect_preactivations, variance_preserving_init, data_dependent_init, noisy)
     for run in runs:
         with pytest.raises(ValueError, match=r"\bkernel\b.*layout"):
-            run(apply, params, H, layout=of_kernels)
+            run(read(apply, params, H), layout=of_kernels)
 
 
 #: Further uses of a kernel that are no products with the inputs.
@@ -377,19 +378,19 @@ NO_PRODUCTS: dict[str, Apply] = {
 def test_a_kernel_that_is_tied_to_a_table_is_collected_but_not_initialized(name: str) -> None:
     """A factor would also scale the rows that are looked up."""
     apply = lambda p, x: dense(p, x) + NO_PRODUCTS[name](p, x)  # noqa: E731
-    output, layers = collect_preactivations(apply, PARAMS, H, layout=of_kernels)
+    output, layers = collect_preactivations(read(apply, PARAMS, H), layout=of_kernels)
     expected = np.float64(H) @ np.float64(SQUARE) + np.float64(PARAMS["bias"])
     np.testing.assert_allclose(layers["kernel"], expected, **FLOAT32)
     np.testing.assert_allclose(output, apply(PARAMS, H), **FLOAT32)
     for init in (variance_preserving_init, data_dependent_init):
         with pytest.raises(ValueError, match=r"\bkernel\b.*layout"):
-            init(apply, PARAMS, H, layout=of_kernels)
+            init(read(apply, PARAMS, H), layout=of_kernels)
 
 
 def test_a_layout_without_the_kernel_of_the_loop_is_a_way_out() -> None:
     apply = lambda p, x: jnp.tanh(at_every_turn(p, x)) @ p["other"]  # noqa: E731
     layout, params = layout_from_rules([("other", (-2,))]), {"kernel": SQUARE, "other": SQUARE}
     for init, axes in ((variance_preserving_init, None), (data_dependent_init, 0)):
-        fitted = init(apply, params, H, layout=layout)
+        fitted = init(read(apply, params, H), layout=layout)
         np.testing.assert_array_equal(fitted["kernel"], SQUARE)
         np.testing.assert_allclose(np.float64(apply(fitted, H)).var(axes), 1, rtol=1e-5)

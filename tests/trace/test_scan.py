@@ -18,6 +18,7 @@ from jaxnorm import (
     collect_preactivations,
     data_dependent_init,
     effective,
+    read,
     reparametrize,
     traced_layout,
     variance_preserving_init,
@@ -111,7 +112,7 @@ class Form(NamedTuple):
 
     @property
     def layout(self) -> Any:
-        return traced_layout(self.apply, self.stored(PARAMS), X)
+        return traced_layout(read(self.apply, self.stored(PARAMS), X))
 
 
 def each(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -176,7 +177,7 @@ def test_preactivations_and_their_gradients(name: str) -> None:
         return (weights * layers**2).sum() + jnp.sin(output).sum(), (output, layers)
 
     def of_scan(p: Any) -> Any:
-        output, layers = collect_preactivations(form.apply, p, X, layout=form.layout)
+        output, layers = collect_preactivations(read(form.apply, p, X), layout=form.layout)
         (values,) = layers.values()
         # A layer's place in the entry is its place in the kernel.
         return output, values.reshape(weights.shape)[:, :: -1 if "last" in name else 1]
@@ -220,7 +221,7 @@ def test_initializers_rescale_one_layer_after_the_other(
 ) -> None:
     """Stacked along another axis than the first, a kernel has no order of units."""
     form = FORMS[name]
-    run = lambda p, x: init(form.apply, p, x, layout=form.layout)  # noqa: E731
+    run = lambda p, x: init(read(form.apply, p, x), layout=form.layout)  # noqa: E731
     if per_unit and "second" in name:
         with pytest.raises(ValueError, match="'kernel'"):
             run(form.stored(PARAMS), X)
@@ -236,7 +237,7 @@ def test_initializers_rescale_one_layer_after_the_other(
 @pytest.mark.parametrize("kind", [Scaled, WeightNormalized])
 def test_reparametrized_stacks(init: Any, per_unit: bool, kind: Any) -> None:
     raw = reparametrize(PARAMS, kind, layout)
-    actual = init(scanned(), raw, X, layout=layout)
+    actual = init(read(scanned(), raw, X), layout=layout)
     assert jax.tree.structure(actual) == jax.tree.structure(raw)
     kernel, _ = fitted(PARAMS, X, per_unit)
     np.testing.assert_allclose(effective(actual)["kernel"], kernel, rtol=1e-4, atol=1e-5)
@@ -247,7 +248,7 @@ def twice(p: Any, x: Any) -> Any:
 
 
 def test_a_stack_that_is_used_twice_is_collected_at_its_last_use() -> None:
-    _, layers = collect_preactivations(twice, PARAMS, X, layout=layout)
+    _, layers = collect_preactivations(read(twice, PARAMS, X), layout=layout)
     expected = one_by_one(PARAMS, one_by_one(PARAMS, X)[0])[1]
     np.testing.assert_allclose(layers["kernel"], jnp.stack(expected, 1), **FLOAT32)
 
@@ -260,7 +261,7 @@ def test_a_stack_that_is_used_twice_is_initialized_by_its_first_use(
     params = {"stack": PARAMS, "head": {"kernel": draw(WIDTH, 2)}}
     axes = lambda p: {"stack": layout(p["stack"]), "head": {"kernel": (-2,)}}  # noqa: E731
     apply = lambda p, x: twice(p["stack"], x) @ p["head"]["kernel"]  # noqa: E731
-    actual = init(apply, params, X, layout=axes)
+    actual = init(read(apply, params, X), layout=axes)
     kernel, bias = fitted(PARAMS, X, per_unit)
     np.testing.assert_allclose(actual["stack"]["kernel"], kernel, rtol=1e-4, atol=1e-5)
     x = np.asarray(X, np.float64)
@@ -315,9 +316,9 @@ def test_no_tracer_leaks_from_a_turn() -> None:
 
     def all_questions(p: Any, x: Any) -> Any:
         noisy = with_scale_noise(apply, 0.1, layout=layout)(key, p, x)
-        _, layers = collect_preactivations(apply, p, x, layout=layout)
+        _, layers = collect_preactivations(read(apply, p, x), layout=layout)
         fitted = [
-            init(apply, p, x, layout=layout)
+            init(read(apply, p, x), layout=layout)
             for init in (variance_preserving_init, data_dependent_init)
         ]
         return noisy, layers, fitted
@@ -366,4 +367,4 @@ LOOPS: dict[str, tuple[Any, Any, str]] = {
 def test_loops_without_one_layer_per_turn_are_named(name: str) -> None:
     apply, params, words = LOOPS[name]
     with pytest.raises(ValueError, match=f"'w' is used {words}.*one layer per turn"):
-        jn.collect_preactivations(apply, params, ROWS_OF_5, layout=lambda p: {"w": (-2,)})
+        jn.collect_preactivations(jn.read(apply, params, ROWS_OF_5), layout=lambda p: {"w": (-2,)})

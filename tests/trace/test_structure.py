@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxnorm import collect_preactivations, first_layer, traced_layout, with_scale_noise
+from jaxnorm import collect_preactivations, first_layer, read, traced_layout, with_scale_noise
 from jaxnorm.nnx import fold_batch_norm
 from tests.nnx.models import replaced
 from tests.tolerances import FLOAT32
@@ -86,7 +86,8 @@ BY_ROW: dict[str, tuple[Apply, tuple[str, ...], tuple[Any, ...]]] = {
 def test_the_draws_of_a_row_are_those_of_its_own_key(name: str) -> None:
     """Another key of one row changes that row, whichever axis of the product counts rows."""
     apply, kernels, inputs = BY_ROW[name]
-    noisy = with_scale_noise(apply, 0.3, layout=layout_of(*kernels), free=["position"])
+    net = read(apply, PARAMS, *inputs, as_inputs=["position"])
+    noisy = with_scale_noise(net, 0.3, layout=layout_of(*kernels))
     keys = jax.random.split(jax.random.key(0), ROWS)
     before = noisy(keys, PARAMS, *inputs)
     after = noisy(keys.at[2].set(jax.random.key(1)), PARAMS, *inputs)
@@ -110,7 +111,8 @@ WITHOUT_ROWS: dict[str, tuple[Apply, tuple[Any, ...]]] = {
 @pytest.mark.parametrize("name", WITHOUT_ROWS)
 def test_a_product_without_rows_is_refused(name: str) -> None:
     apply, inputs = WITHOUT_ROWS[name]
-    noisy = with_scale_noise(apply, 0.3, layout=layout_of("kernel"), free=["position"])
+    net = read(apply, PARAMS, *inputs, as_inputs=["position"])
+    noisy = with_scale_noise(net, 0.3, layout=layout_of("kernel"))
     with pytest.raises(ValueError, match=r"'kernel'.*per='step'"):
         noisy(jax.random.key(0), PARAMS, *inputs)
 
@@ -129,7 +131,7 @@ CONSTANTS: dict[str, tuple[Apply, Any]] = {
 def test_a_constant_is_a_bias_at_any_batch_size(name: str, rows: int) -> None:
     apply, bias = CONSTANTS[name]
     params, x = {"kernel": PARAMS["kernel"]}, X[:rows] if bias.ndim > 1 else X[:rows, 0]
-    _, layers = collect_preactivations(apply, params, x)
+    _, layers = collect_preactivations(read(apply, params, x))
     expected = np.float64(x) @ np.float64(params["kernel"]) + np.float64(bias)
     np.testing.assert_allclose(layers["kernel"], expected, **FLOAT32)
 
@@ -137,7 +139,7 @@ def test_a_constant_is_a_bias_at_any_batch_size(name: str, rows: int) -> None:
 def test_a_constant_per_row_is_no_bias() -> None:
     x, constant, params = X[:, 0], draw(ROWS, UNITS), {"kernel": PARAMS["kernel"]}
     apply = lambda p, x: x @ p["kernel"] + constant  # noqa: E731
-    _, layers = collect_preactivations(apply, params, x)
+    _, layers = collect_preactivations(read(apply, params, x))
     np.testing.assert_allclose(layers["kernel"], x @ params["kernel"], **FLOAT32)
 
 
@@ -266,7 +268,7 @@ def test_biases_scales_and_positions_of_activations_are_free(name: str, rows: An
     apply, params, inputs, axes = FREE[name]
     if rows and "graph" not in name:
         inputs = tuple(x[:rows] for x in inputs)
-    assert traced_layout(apply, params, *inputs)(params) == {n: axes.get(n) for n in params}
+    assert traced_layout(read(apply, params, *inputs))(params) == {n: axes.get(n) for n in params}
 
 
 def reports(x: Any) -> None:
@@ -281,6 +283,8 @@ def test_a_call_without_outputs_is_skipped(log: Callable[[Any], None]) -> None:
         return h
 
     params = {"kernel": PARAMS["kernel"]}
-    assert traced_layout(apply, params, X)(params) == {"kernel": (-2,)}
-    assert first_layer(apply, params, X) == {"kernel": True}
-    np.testing.assert_array_equal(collect_preactivations(apply, params, X)[0], X @ params["kernel"])
+    assert traced_layout(read(apply, params, X))(params) == {"kernel": (-2,)}
+    assert first_layer(read(apply, params, X)) == {"kernel": True}
+    np.testing.assert_array_equal(
+        collect_preactivations(read(apply, params, X))[0], X @ params["kernel"]
+    )

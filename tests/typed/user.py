@@ -39,11 +39,16 @@ def transforms(params: Tree, gradients: Tree) -> Tree:
 def in_one_call(params: Tree, x: Array) -> Tree:
     print(jn.describe_roles(apply, params, x, heads=["head"]))
     raw, tx = jn.normalizer_free(apply, params, optax.adam(1e-3), x, heads=["head"])
+    in_loss, averaged, tx = jn.moving_average_normalization(apply, params, optax.sgd(0.1), x)
+    nodes = [node for node in averaged.values() if isinstance(node, jn.MovingAverages)]
+    print(in_loss(averaged, x), nodes, tx.applied)
     inner = optax.chain(optax.sgd(0.1), jn.zero_sum_projection(jn.flax_layout))
-    wrapped: optax.GradientTransformationExtraArgs = jn.centered_inputs(inner, apply, params, x)
+    wrapped: optax.GradientTransformationExtraArgs = jn.centered_inputs(
+        jn.read(apply, params, x), inner
+    )
     state: jn.CenteredInputsState = wrapped.init(jn.map_kernels(jn.center, jn.flax_layout, params))
-    state = jn.refresh_input_means(state, apply, params, x, decay=0.9)
-    means: Tree = jn.input_means(apply, params, x, axis_name=None)
+    state = jn.refresh_input_means(jn.read(apply, params, x), state, decay=0.9)
+    means: Tree = jn.input_means(jn.read(apply, params, x), axis_name=None)
     return {"raw": raw, "state": tx.init(raw), "means": means}
 
 
@@ -57,10 +62,10 @@ def read_once(params: Tree, x: Array) -> Tree:
 
 def layouts(params: Tree, x: Array) -> list[jn.Layout]:
     rules: jn.Layout = jn.layout_from_rules([("kernel$", -2), ("bias", None)])
-    traced: jn.Layout = jn.traced_layout(apply, params, x)
+    traced: jn.Layout = jn.traced_layout(jn.read(apply, params, x))
     text: str = jn.describe(params, traced)
     sums: Tree = jn.map_kernels(lambda kernel, axes: kernel.sum(axes), traced, params)
-    print(text, sums, jn.first_layer(apply, params, x))
+    print(text, sums, jn.first_layer(jn.read(apply, params, x)))
     return [jn.flax_layout, jn.torch_layout, rules, traced, jn.exclude("^head/", layout=rules)]
 
 
@@ -72,7 +77,7 @@ def methods(params: Tree, key: Array) -> tuple[Array, dict[str, Array]]:
     output: Array = noisy(key, raw, jnp.ones((2, 3)))
     drift: dict[str, Array] = jn.constraint_drift(jn.project(raw))
     logged: dict[str, Array] = jn.metrics(raw, jax.tree.map(jnp.zeros_like, raw))
-    deviations: Tree = jn.linear_stddev(0.5, apply, params, jnp.ones((2, 3)))
+    deviations: Tree = jn.linear_stddev(jn.read(apply, params, jnp.ones((2, 3))), 0.5)
     return output.mean() + len(deviations), drift | logged
 
 
@@ -99,7 +104,7 @@ def nodes(params: Tree, kernel: Array) -> Tree:
 def arrays(x: Array) -> list[Array]:
     mean, stddev = jn.normprop.gaussian_moments(jax.nn.relu)
     activation = jn.normprop.standardized(jax.nn.relu, centered=False)
-    depth = jn.shaping.traced_depth(apply, {"kernel": x, "bias": x[0]}, x, factors=None)
+    depth = jn.shaping.traced_depth(jn.read(apply, {"kernel": x, "bias": x[0]}, x), factors=None)
     activation = jn.shaping.shaped(jax.nn.tanh, depth, method="dks", target=1.5)
     both: tuple[Array, Array] = jn.normprop.rectified_moments(x, x)
     moments: jn.Moments = jn.merge_moments(jn.batch_moments(x, 0), jn.batch_moments(x, 0))
@@ -111,7 +116,7 @@ def arrays(x: Array) -> list[Array]:
 
 
 def losses(params: Tree, x: Array, key: Array) -> Array:
-    output, found = jn.collect_preactivations(apply, params, x[:4])
+    output, found = jn.collect_preactivations(jn.read(apply, params, x[:4]))
     betas: Tree = jn.vcl.initial_betas(found)
     loss: Array = jn.vcl.total_variance_constancy(
         found, jn.vcl.positive_betas(betas), sample_size=2
@@ -131,13 +136,13 @@ def losses(params: Tree, x: Array, key: Array) -> Array:
 
 
 def initial(params: Tree, batches: list[Array]) -> tuple[Tree, Tree]:
-    params = jn.data_dependent_init(apply, params, batches[0])
-    params = jn.orthogonal_init(apply, params, batches[0], gain=1.0)
-    params = jn.variance_preserving_init(apply, params, batches[0])
-    params = jn.scale_branches(params, jn.residual_factors(apply, params, batches[0]))
-    signal: dict[str, Array] = jn.propagation(apply, params, batches[0], loss=jnp.mean)
+    params = jn.data_dependent_init(jn.read(apply, params, batches[0]))
+    params = jn.orthogonal_init(jn.read(apply, params, batches[0]), gain=1.0)
+    params = jn.variance_preserving_init(jn.read(apply, params, batches[0]))
+    params = jn.scale_branches(params, jn.residual_factors(jn.read(apply, params, batches[0])))
+    signal: dict[str, Array] = jn.propagation(jn.read(apply, params, batches[0]), loss=jnp.mean)
     text: str = jn.describe_propagation(apply, params, batches[0])
-    findings: list[jn.Finding] = jn.propagation_findings(apply, params, batches[0])
+    findings: list[jn.Finding] = jn.propagation_findings(jn.read(apply, params, batches[0]))
     blamed: list[jn.Finding] = jn.rate_findings(signal, signal)
     print(signal, text, [finding.kind for finding in findings + blamed])
     population: Tree = jn.batch_norm.population_statistics(batches)

@@ -1,0 +1,362 @@
+"""Batch normalization's training in a plain network, in one call."""
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import optax
+from jaxtyping import PyTree
+
+from jaxnorm._branches import residual_factors, scale_branches
+from jaxnorm._checks import (
+    FRACTION,
+    check_no_functions,
+    check_number,
+    check_optimizer,
+    check_params,
+)
+from jaxnorm._input_means import check_finite_statistics, check_same_tree
+from jaxnorm._layout import layout_by
+from jaxnorm._moving_averages import (
+    EPSILON,
+    MovingAverages,
+    Values,
+    moved,
+    normalized_backward,
+)
+from jaxnorm._node import Axes
+from jaxnorm._normalizer_free import BRANCHES, DATA, Applied
+from jaxnorm._numerics import promote
+from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
+from jaxnorm._roles import Roles, roles_of
+from jaxnorm._trace.batch_statistics import warn_of_stored_statistics
+from jaxnorm._trace.interpret import Apply, compiled
+from jaxnorm._trace.layers import KernelCall, run_layers
+from jaxnorm._trace.reading import Reading
+from jaxnorm._trace.samples import count_rows
+
+#: Rows of a group from which a minibatch is split into several.
+GROUP_ROWS = 32
+
+#: ``apply_in_loss(raw, *inputs)``.
+InLoss = Callable[..., Any]
+
+
+def moving_average_normalization(
+    apply: Apply | Reading,
+    params: PyTree,
+    optimizer: Any = None,
+    *inputs: Any,
+    heads: Sequence[str] | None = None,
+    groups: int | None = None,
+    decay: float = 0.9,
+    fitted: bool = True,
+) -> tuple[InLoss, PyTree, Applied]:
+    """Trains a plain network as batch normalization would: forward pass, start, and optimizer.
+
+    Each hidden kernel is w = γ V / σ and its bias b = β - γ μ / σ, where μ and σ² are moving
+    averages of mean and variance of the unit's V x. The optimizer trains V, γ and β, batch
+    normalization's parameters. The gradient δ of a product goes on, to the kernel and to the layers
+    below, without what would only move the unit's mean and variance,
+
+        δ <- δ - mean(δ) - ŷ mean(δ ŷ),
+
+    where ŷ is the product, standardized by the examples of a group. If the averages were those of
+    the same examples, this would be batch normalization to rounding.
+
+    **Examples interact in the backward pass of the training**: the gradient of an example depends
+    on the others of its group. In the forward pass, in evaluation and in what is exported they
+    never interact, and the model has no state. If gradients per example matter, as for differential
+    privacy, use `normalizer_free`.
+
+    Args:
+        apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters,
+            without batch normalization and with biases in its hidden layers, as for
+            `normalizer_free`. Or a reading in the place of ``apply``, ``params`` and ``*inputs``:
+            ``moving_average_normalization(net, optimizer)``.
+        params: its random parameters, plain.
+        optimizer: any optax transformation, clipping, momentum and weight decay included.
+        *inputs: a minibatch of some hundred rows, and the remaining arguments of ``apply``.
+        heads: regular expressions, searched for in the ``/``-joined paths, of the kernels that make
+            results and stay as they are; None as in `normalizer_free`.
+        groups: the number of groups of rows whose statistics the backward pass takes out; None for
+            one per 32 rows of the first input. Under jit with a sharded batch no device waits for
+            others if each has whole groups.
+        decay: the share of the averages that stays at an update.
+        fitted: if True, hidden units start as under batch normalization: γ is 1, over the root of
+            the number of branches where a branch ends, and β is 0. If False, the network starts as
+            the function that ``params`` make, as after `fold_batch_norm`.
+
+    Returns:
+        ``(apply_in_loss, raw, tx)``. ``apply_in_loss(raw, *inputs)`` has the values of
+        ``apply(effective(raw), *inputs)``, and goes into the loss; evaluation and export take
+        these. Train as ever: ``gradients = jax.grad(loss)(raw)``, ``updates, state =
+        tx.update(gradients, state, raw)``, ``raw = optax.apply_updates(raw, updates)``.
+
+        ``raw`` has a node at each hidden kernel, with the leaves direction (V), scale (γ), and
+        mean, variance and count, which ``optimizer`` never sees: no decay, no momentum, no norm of
+        gradients. In the place of b it sees β. Its masks and labels may be functions of the tree,
+        or trees of the structure of ``raw``.
+
+        The gradients of mean, variance and count are sums over the examples, times 2^-60: so they
+        may be summed or averaged over devices, micro-batches (``optax.MultiSteps``) and several
+        calls in one loss, scaled and clipped with all others, and an average still is one.
+
+    Raises:
+        ValueError: for hidden kernels without a bias of their own, if every kernel makes a result,
+            for statistics that are not finite, and as `normalizer_free`; in the loss, if groups do
+            not divide the rows, or if a group has fewer than 3 values of a unit, of which no
+            gradient is left.
+        TypeError: if ``optimizer`` is not an optax transformation, ``apply`` is not a function, or
+            ``decay`` is not a number.
+
+    Kernels that a layout of normalizers has to leave alone (heads, gates with fewer entries than
+    what they multiply, recurrent kernels, experts) stay plain parameters. A kernel that is used
+    several times has one average. A scale of exactly 0 stays. Derivatives exist in reverse mode
+    alone.
+
+    Under pmap and shard_map the groups are within a device's rows: no collective but that of the
+    gradients, sums or means, which the averages need too. Under jit with a sharded batch likewise,
+    if each device has whole groups.
+
+    Example:
+        >>> import jax
+        >>> def apply(params, x):
+        ...     x = jax.nn.relu(x @ params["a"]["kernel"] + params["a"]["bias"][None])
+        ...     return x @ params["b"]["kernel"] + params["b"]["bias"][None]
+        >>> layer = {"kernel": jax.random.normal(jax.random.key(0), (8, 8)), "bias": jnp.ones(8)}
+        >>> x = jax.random.normal(jax.random.key(1), (64, 8))
+        >>> apply_in_loss, raw, tx = moving_average_normalization(
+        ...     apply, {"a": layer, "b": layer}, optax.sgd(0.1), x
+        ... )
+        >>> loss = lambda raw: (apply_in_loss(raw, x) ** 2).mean()
+        >>> updates, state = tx.update(jax.grad(loss)(raw), tx.init(raw), raw)
+        >>> bool(loss(optax.apply_updates(raw, updates)) < loss(raw))
+        True
+
+    Source: Ioffe and Szegedy 2015 (batch normalization); Yan et al. 2020 (moving averages in the
+    place of its statistics, MABN). A forward pass folded into the kernels, and statistics that
+    travel with the gradients, are this library's.
+    """
+    if isinstance(apply, Reading) and optimizer is None:
+        params, optimizer = None, params
+    check_optimizer(optimizer)
+    check_number(decay, FRACTION, "decay", "0.9 for example")
+    _check_groups(groups)
+    net = Reading.of(apply, params, inputs)
+    roles = roles_of(net, heads)
+    biases = _biases(roles)
+    warn_of_stored_statistics(roles.normalized)
+    fan_in = {path: roles.fan_in[path] for path in biases}
+    factors = residual_factors(net) if fitted else None
+    raw = _started(net, fan_in, biases, factors)
+    tx = Applied.of(_optimizer(optimizer, biases, decay), (DATA, BRANCHES) if fitted else ())
+    return _in_loss(net, fan_in, groups), raw, tx
+
+
+def _check_groups(groups: int | None) -> None:
+    if groups is not None and groups < 1:
+        raise ValueError(f"groups is {groups!r}; wanted a number from 1, or None.")
+
+
+def _biases(roles: Roles) -> dict[Path, Path]:
+    """Returns the bias of each hidden kernel that is normalized; raises where one is missing."""
+    if not roles.fitted:
+        raise ValueError(
+            f"of the kernels {listed(roles.fan_in)} none is a hidden one that the model uses in "
+            f"products alone: {listed(sorted(roles.heads))} make results. Pass heads=() if these "
+            "are hidden layers of a larger network."
+        )
+    missing = sorted(roles.fitted - roles.biases.keys())
+    if missing:
+        raise ValueError(
+            f"the hidden kernels {listed(missing)} have no bias of their own, which the averages "
+            "of their means are folded into. Batch normalization had a bias per channel: write "
+            "use_bias=True in the layers that it followed."
+        )
+    return {path: roles.biases[path] for path in roles.biases if path in roles.fitted}
+
+
+def _in_loss(net: Reading, fan_in: dict[Path, Axes], groups: int | None) -> InLoss:
+    """Returns the model with batch normalization's backward pass at these kernels."""
+    layout = layout_by(lambda path, _: fan_in.get(path))
+
+    def apply_in_loss(raw: PyTree, *inputs: Any) -> Any:
+        nodes = {path: x for path, x in named_entries(raw) if path in fan_in}
+        plain = map_entries(lambda path, x: nodes[path].frozen() if path in nodes else x, raw)
+        number = _group_count(count_rows(inputs), groups)
+
+        def visit(call: KernelCall, _: Any) -> tuple[Values, Any]:
+            return normalized_backward(call, nodes[call.path], number), ()
+
+        at_these = net.at(plain, inputs)
+        return run_layers(at_these, layout, visit, sample_axes=number > 1)[0]
+
+    return apply_in_loss
+
+
+def _group_count(rows: int, groups: int | None) -> int:
+    """Returns the number of groups of equal size, of `GROUP_ROWS` rows or more if it is free."""
+    if groups is None:
+        return next((n for n in range(rows // GROUP_ROWS, 1, -1) if rows % n == 0), 1)
+    if rows % groups:
+        raise ValueError(
+            f"groups={groups} does not divide the {rows} rows of the first input; wanted groups of "
+            "as many rows each. Drop the last rows, or choose another number of groups."
+        )
+    return groups
+
+
+def _started(
+    net: Reading, fan_in: dict[Path, Axes], biases: dict[Path, Path], factors: PyTree | None
+) -> PyTree:
+    """Returns raw parameters whose averages are statistics of the reading's inputs."""
+    if factors is not None:
+        others = map_entries(lambda path, f: 1.0 if path in fan_in else f, factors)
+        net = net.at(scale_branches(net.params, others), net.inputs)
+    scales = None if factors is None else dict(named_entries(factors))
+    statistics = _statistics(net, fan_in, biases, scales)
+    entries = dict(named_entries(net.params))
+    nodes = {
+        path: _node(entries[path], axes, statistics[path], scales and scales[path])
+        for path, axes in fan_in.items()
+    }
+    raw = map_entries(lambda path, x: nodes.get(path, x), net.params)
+    if factors is None:
+        return raw
+    shifts = {bias: jnp.zeros_like(entries[bias]) for bias in biases.values()}
+    return _with_offsets(map_entries(lambda path, x: shifts.get(path, x), raw), nodes, biases, -1)
+
+
+def _statistics(
+    net: Reading,
+    fan_in: dict[Path, Axes],
+    biases: dict[Path, Path],
+    scales: dict[Path, Any] | None,
+) -> dict[Path, tuple[Values, Values]]:
+    """Returns mean and variance of the products of each kernel.
+
+    With ``scales`` each product goes on as batch normalization would return it, with β = 0.
+    """
+    layout = layout_by(lambda path, _: fan_in.get(path))
+
+    def measured(params: PyTree, *inputs: Any) -> Any:
+        plain = dict(named_entries(params))
+
+        def visit(call: KernelCall, collected: Any) -> tuple[Values, Any]:
+            y, rows = promote(call.output), _positions(call)
+            found = collected.get(call.path, (y.mean(rows), y.var(rows)))
+            if scales is None:
+                return call.output, found
+            mean, std = found[0], jnp.sqrt(found[1] + EPSILON)
+            layers = plain[call.path].shape[: len(call.turns)]
+            bias = promote(plain[biases[call.path]]).reshape((*layers, *mean.shape))[call.turns]
+            expanded = partial(jnp.expand_dims, axis=rows)
+            y = (y - expanded(mean)) * expanded(scales[call.path] / std) - expanded(bias)
+            return y.astype(call.output.dtype), found
+
+        found = run_layers(net.at(params, inputs), layout, visit, only_products=True)[1]
+        return {path: values for path, (values, _) in found.items()}
+
+    statistics: dict[Path, tuple[Values, Values]] = compiled(measured, net.params, net.inputs)
+    for index in (0, 1):
+        several = {path: values[index] for path, values in statistics.items()}
+        check_finite_statistics(several, "moving_average_normalization")
+    return statistics
+
+
+def _positions(call: KernelCall) -> tuple[int, ...]:
+    """Returns the axes of a product that are no units: rows and positions."""
+    return tuple(axis for axis in range(call.output.ndim) if axis not in call.unit_axes)
+
+
+def _node(
+    kernel: Values, fan_in: Axes, statistics: tuple[Values, Values], scale: Any
+) -> MovingAverages:
+    """Returns the node with these averages; of the same function as the kernel without a scale."""
+    node = MovingAverages.from_kernel(kernel, fan_in)
+    mean, variance = (x.reshape(node.mean.shape).astype(node.mean.dtype) for x in statistics)
+    node = node.replaced(mean=mean, variance=variance)
+    scales = node.std() if scale is None else jnp.full_like(mean, scale)
+    return node.replaced(scale=scales.astype(node.scale.dtype))
+
+
+def _optimizer(
+    optimizer: optax.GradientTransformation, biases: dict[Path, Path], decay: float
+) -> optax.GradientTransformationExtraArgs:
+    """Returns the optimizer of V, γ and β, which moves averages and biases along."""
+    inner = optax.with_extra_args_support(optimizer)
+
+    def init(raw: PyTree) -> Any:
+        check_same_tree(biases, raw, "init of moving_average_normalization")
+        nodes = _nodes(raw, biases)
+        return inner.init(_trained(_with_offsets(raw, nodes, biases, 1), nodes))
+
+    def update(
+        updates: PyTree, state: Any, params: PyTree | None = None, **extra: Any
+    ) -> tuple[PyTree, Any]:
+        check_params(params, "moving_average_normalization")
+        check_no_functions(extra, "moving_average_normalization")
+        nodes, gradients = _nodes(params, biases), dict(named_entries(updates))
+        shifted = _with_offsets(params, nodes, biases, 1)
+        steps, state = inner.update(
+            _trained(updates, nodes), state, _trained(shifted, nodes), **extra
+        )
+        after = {path: moved(node, gradients[path], decay) for path, node in nodes.items()}
+        return _with_averages(steps, nodes, after, biases), state
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _nodes(raw: PyTree, biases: dict[Path, Path]) -> dict[Path, MovingAverages]:
+    """Returns the nodes of a tree whose biases it has too: a mask may hide some."""
+    present = {path: x for path, x in named_entries(raw) if not is_absent(x)}
+    return {path: present[path] for path, bias in biases.items() if {path, bias} <= present.keys()}
+
+
+def _trained(raw: PyTree, nodes: Collection[Path]) -> PyTree:
+    """Returns the tree without averages, as the optimizer sees it."""
+    hidden = optax.MaskedNode()
+
+    def entry(path: Path, x: Any) -> Any:
+        return x.replaced(mean=hidden, variance=hidden, count=hidden) if path in nodes else x
+
+    return map_entries(entry, raw)
+
+
+def _with_offsets(
+    raw: PyTree, nodes: dict[Path, MovingAverages], biases: dict[Path, Path], sign: int
+) -> PyTree:
+    """Returns the tree with b + sign γ μ / σ in the place of each bias b."""
+    offsets = {biases[path]: sign * node.offset() for path, node in nodes.items()}
+    return map_entries(lambda path, x: _plus(x, offsets[path]) if path in offsets else x, raw)
+
+
+def _plus(bias: Values, offset: Values) -> Values:
+    return (promote(bias) + offset.reshape(bias.shape)).astype(bias.dtype)
+
+
+def _with_averages(
+    steps: PyTree,
+    before: dict[Path, MovingAverages],
+    after: dict[Path, MovingAverages],
+    biases: dict[Path, Path],
+) -> PyTree:
+    """Returns steps of V, γ and β as steps of ``raw``, with those of averages and biases."""
+    entries = dict(named_entries(steps))
+    offsets = {}
+    for path, node in before.items():
+        scale = optax.apply_updates(node.scale, entries[path].scale)
+        offsets[biases[path]] = node.offset() - after[path].replaced(scale=scale).offset()
+
+    def entry(path: Path, step: Any) -> Any:
+        if path in offsets:
+            return _plus(step, offsets[path])
+        if path not in before:
+            return step
+        node, new = before[path], after[path]
+        mean, variance = new.mean - node.mean, new.variance - node.variance
+        return step.replaced(mean=mean, variance=variance, count=jnp.zeros_like(node.count))
+
+    return map_entries(entry, steps)

@@ -1,0 +1,536 @@
+"""Batch normalization's training in a plain network, against batch normalization itself."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+import jaxnorm as jn
+from examples.keeping import networks, reference, variants
+from examples.keeping.networks import Kind, convolution, drawn, plain
+from examples.keeping.reference import EPSILON, Settings
+from examples.keeping.variants import batch_normalized, cross_entropy, without_scales
+from tests.devices import collectives, mesh
+
+CLASSES, ROWS = 3, 6
+NETWORKS = {
+    name: partial(getattr(networks, name), classes=CLASSES, width=4)
+    for name in ("chain", "residual", "bottleneck")
+}
+NETWORKS |= {
+    name: partial(getattr(networks, name), classes=CLASSES, width=4, blocks=3)
+    for name in ("mobilenet", "mbconv")
+}
+
+
+def branching(layer: Any, x: jax.Array) -> jax.Array:
+    """Two branches, one after a second use of the stem's result, and a concatenation."""
+    x = jax.nn.relu(layer("stem", x, Kind(4, 3)))
+    a = jax.nn.relu(layer("left", x, Kind(4)))
+    b = jnp.tanh(layer("right", x, Kind(3, 3)) + layer("across", a, Kind(3)))
+    x = jax.nn.relu(layer("last", jnp.concatenate([a, b, x], -1), Kind(4)))
+    return layer("classifier", x.mean((1, 2)), Kind(CLASSES, normalized=False))
+
+
+NETWORKS["branching"] = branching
+
+
+@pytest.fixture(autouse=True)
+def small_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convolutions as single operations, which compile faster than products of matrices."""
+    for module in (reference, variants, networks):
+        monkeypatch.setattr(module, "product", convolution)
+
+
+def minibatch(rows: int = ROWS, dtype: Any = jnp.float32) -> tuple[jax.Array, jax.Array]:
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(0.3, 1, (rows, 8, 8, 3)), draw.integers(0, CLASSES, rows)
+    return jnp.asarray(x, dtype), jnp.asarray(y, jnp.int32)
+
+
+def parameters(network: Any, x: jax.Array) -> Any:
+    """Returns batch normalization's parameters, with scales of both signs."""
+    draw = np.random.default_rng(1)
+    params = drawn(network, jax.random.key(0), x[:1])
+    for leaf in params.values():
+        for part in leaf.keys() - {"kernel"}:
+            values = draw.normal(part == "scale", 0.3, leaf[part].shape)
+            values[0] *= -1 if part == "scale" else 1
+            leaf[part] = jnp.asarray(values, x.dtype)
+    return params
+
+
+def called(network: Any, params: Any, x: jax.Array, optimizer: Any = None, **options: Any) -> Any:
+    """Returns the model and what the call makes of it."""
+    apply = lambda params, x: plain(network, params, x, convolution)  # noqa: E731
+    optimizer = optax.sgd(0.1) if optimizer is None else optimizer
+    return apply, *jn.moving_average_normalization(
+        apply, without_scales(params), optimizer, x, **options
+    )
+
+
+def with_averages(raw: Any, params: Any, averages: Any) -> Any:
+    """Returns raw parameters with these of batch normalization, and these averages."""
+    result = dict(raw)
+    for name, average in averages.items():
+        kernel, bias, scale = (params[name][part] for part in ("kernel", "bias", "scale"))
+        node = raw[name]["kernel"].replaced(
+            direction=kernel, scale=scale, mean=average.mean, variance=average.var
+        )
+        offset = scale * average.mean / jnp.sqrt(average.var + EPSILON)
+        result[name] = {"kernel": node, "bias": bias - offset}
+    return result
+
+
+def of_batch_normalization(gradient: Any) -> Any:
+    """Returns a gradient by raw parameters in the tree of batch normalization's."""
+    return {
+        name: leaf
+        if isinstance(leaf["kernel"], jax.Array)
+        else {
+            "kernel": leaf["kernel"].direction,
+            "scale": leaf["kernel"].scale,
+            "bias": leaf["bias"],
+        }
+        for name, leaf in gradient.items()
+    }
+
+
+def assert_close(made: Any, wanted: Any, tolerance: float) -> None:
+    """Compares each leaf on the scale of the largest entry of its tree."""
+    size = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(wanted))
+    jax.tree.map(
+        partial(np.testing.assert_allclose, rtol=tolerance, atol=tolerance * size), made, wanted
+    )
+
+
+#: In float64; the larger ones take long to compile.
+SLOW = ("bottleneck", "mbconv", "mobilenet")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in NETWORKS],
+)
+def test_with_the_averages_of_the_step_it_is_batch_normalization(name: str) -> None:
+    with jax.enable_x64(True):
+        network, (x, y) = NETWORKS[name], minibatch(dtype=jnp.float64)
+        params = parameters(network, x)
+        loss = lambda params: cross_entropy(batch_normalized(network, params, x)[0], y)  # noqa: E731
+        wanted = jax.jit(jax.value_and_grad(loss))(params)
+        _, apply_in_loss, raw, _ = called(network, params, x)
+        raw = with_averages(raw, params, batch_normalized(network, params, x)[1])
+        made = jax.jit(jax.value_and_grad(lambda raw: cross_entropy(apply_in_loss(raw, x), y)))(raw)
+        assert_close((made[0], of_batch_normalization(made[1])), wanted, 1e-10)
+
+
+def test_the_loss_sees_the_plain_network_to_the_bit() -> None:
+    network, (x, _) = NETWORKS["residual"], minibatch()
+    apply, apply_in_loss, raw, _ = called(network, parameters(network, x), x)
+    # As single operations: compilers round two programs differently.
+    with jax.disable_jit():
+        made, wanted = apply_in_loss(raw, x), apply(jn.effective(raw), x)
+    np.testing.assert_array_equal(made, wanted)
+
+
+def test_it_starts_as_batch_normalization() -> None:
+    network, (x, _) = NETWORKS["chain"], minibatch()
+    params = drawn(network, jax.random.key(0), x[:1])
+    apply, _, raw, _ = called(network, params, x)
+    wanted, moments = batch_normalized(network, params, x)
+    np.testing.assert_allclose(apply(jn.effective(raw), x), wanted, rtol=1e-4, atol=1e-5)
+    for name, moment in moments.items():
+        np.testing.assert_allclose(raw[name]["kernel"].mean, moment.mean, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(raw[name]["kernel"].variance, moment.var, rtol=1e-4)
+
+
+def test_branches_start_with_the_scales_of_the_call() -> None:
+    network, (x, _) = NETWORKS["residual"], minibatch()
+    apply, _, raw, _ = called(network, parameters(network, x), x)
+    factors = jn.residual_factors(jn.read(apply, jn.effective(raw), x))
+    for name in ("block 0/first", "block 1/second"):
+        np.testing.assert_allclose(raw[name]["kernel"].scale, factors[name]["kernel"])
+        assert not (raw[name]["bias"] + raw[name]["kernel"].offset()).any()
+
+
+def test_unfitted_it_starts_as_the_given_function() -> None:
+    network, (x, _) = NETWORKS["residual"], minibatch()
+    params = parameters(network, x)
+    apply, _, raw, _ = called(network, params, x, fitted=False)
+    wanted = apply(without_scales(params), x)
+    np.testing.assert_allclose(apply(jn.effective(raw), x), wanted, rtol=1e-4, atol=1e-5)
+
+
+OPTIMIZERS = {
+    "momentum": optax.sgd(0.1, momentum=0.9),
+    "adam, clipped": optax.chain(optax.clip_by_global_norm(0.1), optax.adam(0.01)),
+    "decay of all": optax.chain(optax.add_decayed_weights(1e-2), optax.sgd(0.1)),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_twenty_updates_are_those_of_the_reference(name: str) -> None:
+    """The reference has γ and the averages apart from the kernels, and another folding."""
+    with jax.enable_x64(True):
+        network, (x, y) = NETWORKS["residual"], minibatch(dtype=jnp.float64)
+        params, tx = parameters(network, x), OPTIMIZERS[name]
+        averages = batch_normalized(network, params, x)[1]
+        _, apply_in_loss, raw, ours = called(network, params, x, tx)
+        raw = with_averages(raw, params, averages)
+
+        def wanted_step(_: Any, carry: Any) -> Any:
+            params, averages, state = carry
+
+            def loss(params: Any) -> Any:
+                logits, found = reference.forward(network, params, averages, x, Settings())
+                return cross_entropy(logits, y), found
+
+            gradient, found = jax.grad(loss, has_aux=True)(params)
+            updates, state = tx.update(gradient, state, params)
+            new = optax.apply_updates(params, updates)
+            averages = {
+                name: reference.moved(averages[name], found[name], None, None, 0.9)
+                for name in averages
+            }
+            return new, averages, state
+
+        def made_step(_: Any, carry: Any) -> Any:
+            raw, state = carry
+            gradient = jax.grad(lambda raw: cross_entropy(apply_in_loss(raw, x), y))(raw)
+            updates, state = ours.update(gradient, state, raw)
+            return optax.apply_updates(raw, updates), state
+
+        with jax.numpy_dtype_promotion("standard"):  # Optax raises a number to an integer.
+            start = params, averages, tx.init(params)
+            params, averages, _ = jax.jit(partial(jax.lax.fori_loop, 0, 20, wanted_step))(start)
+            raw, _ = jax.jit(partial(jax.lax.fori_loop, 0, 20, made_step))((raw, ours.init(raw)))
+        assert_close(jn.effective(raw), reference.folded(params, averages), 1e-7)
+
+
+def dense(rows: int = 64) -> tuple[Any, Any, jax.Array]:
+    """Returns a model of three layers, its parameters and a minibatch."""
+    draw = np.random.default_rng(2)
+
+    def apply(params: Any, x: jax.Array) -> jax.Array:
+        for layer in params[:-1]:
+            x = jax.nn.relu(x @ layer["kernel"] + layer["bias"][None])
+        return x @ params[-1]["kernel"] + params[-1]["bias"][None]
+
+    kernel = lambda: jnp.asarray(draw.normal(0, 1, (5, 5)), jnp.float32)  # noqa: E731
+    params = [{"kernel": kernel(), "bias": jnp.zeros(5)} for _ in range(3)]
+    return apply, params, jnp.asarray(draw.normal(0.5, 1, (rows, 5)), jnp.float32)
+
+
+def square(values: jax.Array) -> jax.Array:
+    return (values**2).mean()
+
+
+def stepped(raw: Any, tx: Any, gradient: Any) -> Any:
+    updates, _ = tx.update(gradient, tx.init(raw), raw)
+    return optax.apply_updates(raw, updates)
+
+
+def averages_of(raw: Any) -> Any:
+    return [(layer["kernel"].mean, layer["kernel"].variance) for layer in raw[:-1]]
+
+
+def test_the_averages_are_those_of_the_examples() -> None:
+    """Against NumPy, at one layer: 0.9 of the old average and 0.1 of the step's statistics."""
+    apply, params, x = dense()
+    apply_in_loss, raw, tx = jn.moving_average_normalization(apply, params, optax.sgd(0.1), x)
+    other = 2 * x + 1
+    new = stepped(raw, tx, jax.grad(lambda raw: square(apply_in_loss(raw, other)))(raw))
+    y = np.asarray(other, np.float64) @ np.asarray(params[0]["kernel"], np.float64)
+    old = raw[0]["kernel"]
+    mean, variance = averages_of(new)[0]
+    np.testing.assert_allclose(mean, 0.9 * old.mean + 0.1 * y.mean(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(variance, 0.9 * old.variance + 0.1 * y.var(0), rtol=1e-4)
+
+
+def halves(in_loss: Any, raw: Any, x: jax.Array) -> jax.Array:
+    one, other = (square(in_loss(raw, part)) for part in jnp.split(x, 2))
+    return (one + other) / 2
+
+
+#: Gradients of a loop, as a function of the gradient of the mean loss of some rows.
+LOOPS = {
+    "loss scaling": lambda grad, x: jax.tree.map(lambda g: g / 1024, grad(x, scale=1024.0)),
+    "sums over devices": lambda grad, x: jax.tree.map(jnp.add, *map(grad, jnp.split(x, 2))),
+    "means over devices": lambda grad, x: jax.tree.map(
+        lambda a, b: (a + b) / 2, *map(grad, jnp.split(x, 2))
+    ),
+    "two calls in one loss": lambda grad, x: grad(x, loss=halves),
+    "float16 on the way": lambda grad, x: jax.tree.map(
+        lambda g: g.astype(jnp.bfloat16).astype(g.dtype), grad(x)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_the_averages_do_not_depend_on_how_gradients_are_summed(name: str) -> None:
+    apply, params, x = dense()
+    apply_in_loss, raw, tx = jn.moving_average_normalization(apply, params, optax.sgd(0.0), x)
+    whole = lambda in_loss, raw, x: square(in_loss(raw, x))  # noqa: E731
+
+    def grad(x: jax.Array, scale: float = 1.0, loss: Any = whole) -> Any:
+        return jax.grad(lambda raw: scale * loss(apply_in_loss, raw, x))(raw)
+
+    other = 2 * x + 1
+    made = averages_of(stepped(raw, tx, LOOPS[name](grad, other)))
+    tolerance = 0.01 if "float16" in name else 1e-5
+    assert_close(made, averages_of(stepped(raw, tx, grad(other))), tolerance)
+
+
+def test_micro_batches_make_one_average() -> None:
+    apply, params, x = dense()
+    apply_in_loss, raw, tx = jn.moving_average_normalization(apply, params, optax.sgd(0.0), x)
+    grad = jax.grad(lambda raw, x: square(apply_in_loss(raw, x)))
+    wanted = averages_of(stepped(raw, tx, grad(raw, 2 * x)))
+    several = optax.MultiSteps(tx, 2)
+    state = several.init(raw)
+    with jax.numpy_dtype_promotion("standard"):  # Optax multiplies a bool by an integer.
+        for part in jnp.split(2 * x, 2):
+            updates, state = several.update(grad(raw, part), state, raw)
+            raw = optax.apply_updates(raw, updates)
+    assert_close(averages_of(raw), wanted, 1e-5)
+
+
+def test_the_optimizer_sees_directions_scales_and_shifts() -> None:
+    apply, params, x = dense()
+    seen = []
+
+    def update(updates: Any, state: Any, params: Any = None) -> Any:
+        seen.append((updates, params))
+        return jax.tree.map(jnp.zeros_like, updates), state
+
+    tx = optax.GradientTransformation(lambda params: seen.append((params, params)), update)
+    apply_in_loss, raw, tx = jn.moving_average_normalization(apply, params, tx, x)
+    gradient = jax.grad(lambda raw: square(apply_in_loss(raw, x)))(raw)
+    new = stepped(raw, tx, gradient)
+    for gradients, params in seen:
+        for tree in (gradients, params):
+            paths = {jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(tree)}
+            assert paths == {
+                "[0]['kernel'].direction", "[0]['kernel'].scale", "[0]['bias']",
+                "[1]['kernel'].direction", "[1]['kernel'].scale", "[1]['bias']",
+                "[2]['kernel']", "[2]['bias']",
+            }  # fmt: skip
+    np.testing.assert_allclose(seen[1][1][0]["bias"], 0, atol=1e-6)
+    # Nothing was trained, and the averages moved: so did the bias, and the shift did not.
+    node = new[0]["kernel"]
+    np.testing.assert_allclose(new[0]["bias"] + node.offset(), 0, atol=1e-6)
+
+
+def test_masks_and_labels_of_the_tree_of_raw_parameters() -> None:
+    apply, params, x = dense()
+    mask = lambda raw: jax.tree.map(lambda leaf: leaf.ndim > 1, raw)  # noqa: E731
+    in_loss, raw, _ = jn.moving_average_normalization(apply, params, optax.sgd(0.1), x)
+    gradient = jax.grad(lambda raw: square(in_loss(raw, x)))(raw)
+    results = []
+    for of_tree in (mask, mask(raw)):
+        decayed = optax.chain(optax.add_decayed_weights(0.1, mask=of_tree), optax.sgd(0.1))
+        tx = jn.moving_average_normalization(apply, params, decayed, x)[2]
+        results.append(stepped(raw, tx, gradient))
+    assert_close(*results, 1e-6)
+    labels = jax.tree.map(lambda leaf: "kernel" if leaf.ndim > 1 else "other", raw)
+    parts = {"kernel": optax.sgd(0.1), "other": optax.set_to_zero()}
+    tx = jn.moving_average_normalization(apply, params, optax.multi_transform(parts, labels), x)[2]
+    new = stepped(raw, tx, gradient)
+    np.testing.assert_array_equal(new[0]["kernel"].scale, raw[0]["kernel"].scale)
+    assert (new[0]["kernel"].direction != raw[0]["kernel"].direction).any()
+
+
+def test_a_gradient_that_is_not_finite_leaves_the_averages() -> None:
+    apply, params, x = dense()
+    in_loss, raw, tx = jn.moving_average_normalization(apply, params, optax.sgd(0.1), x)
+    gradient = jax.grad(lambda raw: square(in_loss(raw, x.at[0].set(jnp.nan))))(raw)
+    assert_close(averages_of(stepped(raw, tx, gradient)), averages_of(raw), 1e-6)
+    safe = optax.apply_if_finite(tx, 5)
+    assert_close(stepped(raw, safe, gradient), raw, 1e-6)
+
+
+def test_groups_are_minibatches_of_their_own() -> None:
+    apply, params, x = dense()
+    in_loss, raw, _ = jn.moving_average_normalization(apply, params, optax.sgd(0.1), x, groups=2)
+    whole, _, _ = jn.moving_average_normalization(apply, params, optax.sgd(0.1), x, groups=1)
+    made = jax.grad(lambda raw: square(in_loss(raw, x)))(raw)
+    wanted = jax.grad(partial(halves, whole))(raw, x)
+    assert_close(made, wanted, 1e-5)
+
+
+@pytest.mark.parametrize(("rows", "wanted"), [(16, 1), (63, 1), (64, 2), (100, 2), (101, 1)])
+def test_groups_of_32_rows_or_more_by_default(rows: int, wanted: int) -> None:
+    apply, params, x = dense(rows)
+    grads = []
+    for groups in (None, wanted):
+        in_loss, raw, _ = jn.moving_average_normalization(
+            apply, params, optax.sgd(0.1), x, groups=groups
+        )
+        grads.append(jax.grad(lambda raw, f=in_loss: square(f(raw, x)))(raw))
+    assert_close(*grads, 1e-6)
+
+
+def test_a_sharded_batch_needs_no_collective_but_those_of_the_gradients() -> None:
+    apply, params, x = dense(128)
+    in_loss, raw, tx = jn.moving_average_normalization(apply, params, optax.sgd(0.1), x)
+    devices = mesh(4)
+    rows, whole = (NamedSharding(devices, PartitionSpec(*axes)) for axes in (("data",), ()))
+    x, raw = jax.device_put(x, rows), jax.device_put(raw, whole)
+
+    def step(raw: Any, x: jax.Array) -> Any:
+        value, gradient = jax.value_and_grad(lambda raw: square(in_loss(raw, x)))(raw)
+        return stepped(raw, tx, gradient), value
+
+    def plain_step(raw: Any, x: jax.Array) -> Any:
+        loss = lambda raw: square(apply(jn.effective(raw), x))  # noqa: E731
+        value, gradient = jax.value_and_grad(loss)(raw)
+        return stepped(raw, tx, gradient), value
+
+    assert len(collectives(step, raw, x)) <= len(collectives(plain_step, raw, x)) <= 2
+
+
+@pytest.mark.parametrize("kind", ["pmap", "shard_map"])
+def test_devices_are_groups(kind: str) -> None:
+    apply, params, x = dense(128)
+    in_loss, raw, tx = jn.moving_average_normalization(apply, params, optax.sgd(0.1), x)
+
+    def grad(raw: Any, x: jax.Array) -> Any:
+        return jax.grad(lambda raw: square(in_loss(raw, x)))(raw)
+
+    wanted = stepped(raw, tx, jax.jit(grad)(raw, x))
+    if kind == "pmap":
+        step = lambda raw, x: stepped(raw, tx, jax.lax.pmean(grad(raw, x), "data"))  # noqa: E731
+        made = jax.pmap(step, "data", in_axes=(None, 0), devices=jax.devices()[:4])(
+            raw, x.reshape(4, 32, -1)
+        )
+        made = jax.tree.map(lambda leaf: leaf[0], made)
+    else:
+        step = lambda raw, x: stepped(raw, tx, jax.tree.map(lambda g: g / 4, grad(raw, x)))  # noqa: E731
+        specs = {"in_specs": (PartitionSpec(), PartitionSpec("data")), "out_specs": PartitionSpec()}
+        made = jax.jit(jax.shard_map(step, mesh=mesh(4), **specs))(raw, x)
+    assert_close(made, wanted, 1e-5)
+
+
+def stacked(params: Any, x: jax.Array) -> jax.Array:
+    def turn(x: jax.Array, layer: Any) -> Any:
+        return jax.nn.relu(x @ layer["kernel"] + layer["bias"][None]), None
+
+    x, _ = jax.lax.scan(turn, x, params["layers"])
+    return x @ params["head"]["kernel"] + params["head"]["bias"][None]
+
+
+def test_a_stack_that_a_scan_slices_is_its_layers() -> None:
+    apply, params, x = dense()
+    several = {"layers": jax.tree.map(lambda *a: jnp.stack(a), *params[:-1]), "head": params[-1]}
+    results = []
+    for model, start in ((apply, params), (stacked, several)):
+        in_loss, raw, tx = jn.moving_average_normalization(model, start, optax.sgd(0.1), x)
+        gradient = jax.grad(lambda raw, f=in_loss: square(f(raw, 2 * x)))(raw)
+        results.append(stepped(raw, tx, gradient))
+    one, other = results
+    one = {"layers": jax.tree.map(lambda *a: jnp.stack(a), *one[:-1]), "head": one[-1]}
+    assert_close(jn.effective(other), jn.effective(one), 1e-5)
+
+
+def test_a_kernel_that_is_used_twice_has_one_average() -> None:
+    _, params, x = dense()
+
+    def twice(params: Any, x: jax.Array) -> jax.Array:
+        layer, head = params[0], params[-1]
+        for _ in range(2):
+            x = jax.nn.relu(x @ layer["kernel"] + layer["bias"][None])
+        return x @ head["kernel"] + head["bias"][None]
+
+    in_loss, raw, tx = jn.moving_average_normalization(twice, params, optax.sgd(0.0), x)
+    new = stepped(raw, tx, jax.grad(lambda raw: square(in_loss(raw, x)))(raw))
+    layer, V = map(np.asarray, jax.tree.leaves(jn.effective(raw)[0])), params[0]["kernel"]
+    bias, kernel = layer
+    y = np.concatenate([x @ V, np.maximum(np.asarray(x) @ kernel + bias, 0) @ V])
+    mean = 0.9 * raw[0]["kernel"].mean + 0.1 * y.mean(0)
+    np.testing.assert_allclose(new[0]["kernel"].mean, mean, rtol=1e-4, atol=1e-5)
+
+
+def test_gates_and_heads_stay_plain() -> None:
+    network, (x, _) = NETWORKS["mbconv"], minibatch()
+    _, _, raw, _ = called(network, parameters(network, x), x)
+    plain = {name for name, leaf in raw.items() if isinstance(leaf["kernel"], jax.Array)}
+    assert plain == {"classifier"} | {name for name in raw if "gate" in name}
+
+
+def test_units_without_variance_have_a_value_and_a_gradient() -> None:
+    apply, params, x = dense()
+    params[0]["kernel"] = params[0]["kernel"].at[:, 0].set(0)
+    in_loss, raw, tx = jn.moving_average_normalization(apply, params, optax.sgd(0.1), x)
+    raw[1]["kernel"] = raw[1]["kernel"].replaced(scale=raw[1]["kernel"].scale.at[1].set(0))
+    gradient = jax.grad(lambda raw: square(in_loss(raw, x)))(raw)
+    new = stepped(raw, tx, gradient)
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((gradient, new)))
+    np.testing.assert_array_equal(gradient[1]["kernel"].count[1], 0)
+    np.testing.assert_array_equal(new[1]["kernel"].mean[1], raw[1]["kernel"].mean[1])
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_groups_of_one_or_two_values_are_refused(rows: int) -> None:
+    apply, params, x = dense()
+    in_loss, raw, _ = jn.moving_average_normalization(apply, params, optax.sgd(0.1), x)
+    with pytest.raises(ValueError, match=f"{rows} values of a unit of the kernel '0/kernel'"):
+        jax.grad(lambda raw: square(in_loss(raw, x[:rows])))(raw)
+    assert in_loss(raw, x[:rows]).shape == (rows, 5)
+
+
+def test_refusals() -> None:
+    apply, params, x = dense()
+    sgd = optax.sgd(0.1)
+
+    def without_bias(params: Any, x: jax.Array) -> jax.Array:
+        x = jax.nn.relu(x @ params[0]["kernel"])
+        return apply(params[1:], x)
+
+    with pytest.raises(ValueError, match="0/kernel have no bias of their own"):
+        jn.moving_average_normalization(without_bias, params, sgd, x)
+    with pytest.raises(ValueError, match="none is a hidden one"):
+        jn.moving_average_normalization(apply, params[-1:], sgd, x)
+    with pytest.raises(TypeError, match="optax transformation"):
+        jn.moving_average_normalization(apply, params, 0.1, x)
+    with pytest.raises(ValueError, match="groups is 0"):
+        jn.moving_average_normalization(apply, params, sgd, x, groups=0)
+    with pytest.raises(ValueError, match="decay"):
+        jn.moving_average_normalization(apply, params, sgd, x, decay=1.5)
+    with pytest.raises(ValueError, match="infinite or NaN"):
+        jn.moving_average_normalization(apply, params, sgd, x * jnp.nan)
+    in_loss, raw, tx = jn.moving_average_normalization(apply, params, sgd, x, groups=3)
+    with pytest.raises(ValueError, match="groups=3 does not divide the 64 rows"):
+        in_loss(raw, x)
+    with pytest.raises(ValueError, match="no params"):
+        tx.update(raw, tx.init(raw))
+    with pytest.raises(TypeError, match="forward-mode"):
+        jax.jvp(lambda raw: in_loss(raw, x[:63]), (raw,), (raw,))
+
+
+def test_a_reading_takes_the_place_of_the_model() -> None:
+    apply, params, x = dense()
+    one = jn.moving_average_normalization(apply, params, optax.sgd(0.1), x)[1]
+    other = jn.moving_average_normalization(jn.read(apply, params, x), optax.sgd(0.1))[1]
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def test_bfloat16_keeps_its_type_and_float32_averages() -> None:
+    apply, params, x = dense()
+    low = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), tree)  # noqa: E731
+    results = []
+    for start, rows in ((params, x), (low(params), low(x))):
+        in_loss, raw, tx = jn.moving_average_normalization(apply, start, optax.sgd(0.1), rows)
+        new = stepped(raw, tx, jax.grad(lambda raw, f=in_loss, x=rows: square(f(raw, x)))(raw))
+        results.append(new)
+    wide, narrow = results
+    node = narrow[0]["kernel"]
+    assert (node.direction.dtype, node.scale.dtype, node.mean.dtype) == (
+        jnp.bfloat16, jnp.bfloat16, jnp.float32,
+    )  # fmt: skip
+    as_wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), narrow)
+    assert_close(jn.effective(as_wide), jn.effective(wide), 0.05)
