@@ -11,24 +11,22 @@ __version__ = "0.2.0"
 
 #: The public names of each private module.
 _NAMES = {
-    "_activations": "gaussian_moments jacobian_factor rectified_moments standardized",
     "_branches": "residual_factors scale_branches",
     "_centered_inputs": "centered_inputs CenteredInputsState refresh_input_means",
     "_clip": "clip_by_layer_norm",
+    "_constrain_updates": "constrain_updates",
     "_data_dependent_init": "data_dependent_init",
-    "_depth": "traced_depth",
     "_describe": "describe",
     "_finding": "Finding",
     "_findings": "describe_propagation propagation_findings",
     "_fixed_step": "fixed_step",
     "_fold": "fold_into_kernel",
-    "_gamma_decay": "affine_gamma_decay_strength gamma_decay gamma_decay_strength",
     "_input_means": "input_means",
     "_kinds": (
         "CenteredWeightNormalized LinearlyConstrained Scaled WeightNormalized WeightStandardized"
     ),
     "_layout": "exclude flax_layout Layout layout_from_rules map_kernels torch_layout",
-    "_losses": "initial_betas positive_betas total_variance_constancy variance_constancy_loss",
+    "_losses": "variance_constancy_loss",
     "_methods": "constrain linearly_constrain propagate_normalization",
     "_metrics": "constraint_drift metrics",
     "_moving_average_normalization": "moving_average_normalization",
@@ -43,49 +41,44 @@ _NAMES = {
     "_rate_findings": "rate_findings",
     "_reparametrize": "effective parameter_count reparametrize",
     "_roles": "describe_roles",
-    "_shaped": "shaped",
-    "_spectral": "attach_singular_vectors power_iteration SpectrallyNormalized",
+    "_spectral": "SpectrallyNormalized",
     "_sphere": "center project project_to_sphere",
-    "_sphere_projection": "centered_gradient sphere_projection",
-    "_statistics": (
-        "batch_moments independent_positions kurtosis merge_moments Moments population_statistics"
-    ),
-    "_stiefel": "project_kernels_to_stiefel project_to_stiefel stiefel_projection",
+    "_sphere_projection": "sphere_projection",
+    "_statistics": "batch_moments kurtosis merge_moments Moments",
+    "_stiefel": "project_to_stiefel stiefel_projection",
     "_trace.queries": "first_layer traced_layout",
     "_trace.reading": "read Reading",
     "_variance_init": "variance_preserving_init",
-    "_zero_sums": "center_kernels zero_sum_projection",
+    "_zero_sums": "centered_gradient zero_sum_projection",
 }
-_PACKAGES = ("nnx", "theory")
+_PACKAGES = ("batch_norm", "nnx", "normprop", "shaping", "spectral", "theory", "vcl")
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = sorted((*_MODULES, *_PACKAGES), key=str.lower)
 
 # For type checkers and readers of the documentation, each name once, as itself.
 if _typing.TYPE_CHECKING:
+    from jaxnorm import batch_norm as batch_norm
     from jaxnorm import nnx as nnx
+    from jaxnorm import normprop as normprop
+    from jaxnorm import shaping as shaping
+    from jaxnorm import spectral as spectral
     from jaxnorm import theory as theory
-    from jaxnorm._activations import gaussian_moments as gaussian_moments
-    from jaxnorm._activations import jacobian_factor as jacobian_factor
-    from jaxnorm._activations import rectified_moments as rectified_moments
-    from jaxnorm._activations import standardized as standardized
+    from jaxnorm import vcl as vcl
     from jaxnorm._branches import residual_factors as residual_factors
     from jaxnorm._branches import scale_branches as scale_branches
     from jaxnorm._centered_inputs import CenteredInputsState as CenteredInputsState
     from jaxnorm._centered_inputs import centered_inputs as centered_inputs
     from jaxnorm._centered_inputs import refresh_input_means as refresh_input_means
     from jaxnorm._clip import clip_by_layer_norm as clip_by_layer_norm
+    from jaxnorm._constrain_updates import constrain_updates as constrain_updates
     from jaxnorm._data_dependent_init import data_dependent_init as data_dependent_init
-    from jaxnorm._depth import traced_depth as traced_depth
     from jaxnorm._describe import describe as describe
     from jaxnorm._finding import Finding as Finding
     from jaxnorm._findings import describe_propagation as describe_propagation
     from jaxnorm._findings import propagation_findings as propagation_findings
     from jaxnorm._fixed_step import fixed_step as fixed_step
     from jaxnorm._fold import fold_into_kernel as fold_into_kernel
-    from jaxnorm._gamma_decay import affine_gamma_decay_strength as affine_gamma_decay_strength
-    from jaxnorm._gamma_decay import gamma_decay as gamma_decay
-    from jaxnorm._gamma_decay import gamma_decay_strength as gamma_decay_strength
     from jaxnorm._input_means import input_means as input_means
     from jaxnorm._kinds import CenteredWeightNormalized as CenteredWeightNormalized
     from jaxnorm._kinds import LinearlyConstrained as LinearlyConstrained
@@ -98,9 +91,6 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._layout import layout_from_rules as layout_from_rules
     from jaxnorm._layout import map_kernels as map_kernels
     from jaxnorm._layout import torch_layout as torch_layout
-    from jaxnorm._losses import initial_betas as initial_betas
-    from jaxnorm._losses import positive_betas as positive_betas
-    from jaxnorm._losses import total_variance_constancy as total_variance_constancy
     from jaxnorm._losses import variance_constancy_loss as variance_constancy_loss
     from jaxnorm._methods import constrain as constrain
     from jaxnorm._methods import linearly_constrain as linearly_constrain
@@ -127,22 +117,15 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._reparametrize import parameter_count as parameter_count
     from jaxnorm._reparametrize import reparametrize as reparametrize
     from jaxnorm._roles import describe_roles as describe_roles
-    from jaxnorm._shaped import shaped as shaped
     from jaxnorm._spectral import SpectrallyNormalized as SpectrallyNormalized
-    from jaxnorm._spectral import attach_singular_vectors as attach_singular_vectors
-    from jaxnorm._spectral import power_iteration as power_iteration
     from jaxnorm._sphere import center as center
     from jaxnorm._sphere import project as project
     from jaxnorm._sphere import project_to_sphere as project_to_sphere
-    from jaxnorm._sphere_projection import centered_gradient as centered_gradient
     from jaxnorm._sphere_projection import sphere_projection as sphere_projection
     from jaxnorm._statistics import Moments as Moments
     from jaxnorm._statistics import batch_moments as batch_moments
-    from jaxnorm._statistics import independent_positions as independent_positions
     from jaxnorm._statistics import kurtosis as kurtosis
     from jaxnorm._statistics import merge_moments as merge_moments
-    from jaxnorm._statistics import population_statistics as population_statistics
-    from jaxnorm._stiefel import project_kernels_to_stiefel as project_kernels_to_stiefel
     from jaxnorm._stiefel import project_to_stiefel as project_to_stiefel
     from jaxnorm._stiefel import stiefel_projection as stiefel_projection
     from jaxnorm._trace.queries import first_layer as first_layer
@@ -150,7 +133,7 @@ if _typing.TYPE_CHECKING:
     from jaxnorm._trace.reading import Reading as Reading
     from jaxnorm._trace.reading import read as read
     from jaxnorm._variance_init import variance_preserving_init as variance_preserving_init
-    from jaxnorm._zero_sums import center_kernels as center_kernels
+    from jaxnorm._zero_sums import centered_gradient as centered_gradient
     from jaxnorm._zero_sums import zero_sum_projection as zero_sum_projection
 else:
 

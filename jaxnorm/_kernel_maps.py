@@ -172,5 +172,5 @@ def check_continuous(function: Activation) -> None:
             f"the activation or its slope jumps at {low[jumps][0]:.6g}, as the slope of relu does "
             "at 0, so that this derivative of the C map is infinite at c = 1; expected a smoother "
             "activation. For a rectifier pass jax.nn.leaky_relu to "
-            'jaxnorm.shaped(..., method="tat").'
+            'jaxnorm.shaping.shaped(..., method="tat").'
         )

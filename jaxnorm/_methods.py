@@ -8,13 +8,13 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._checks import check_optimizer
 from jaxnorm._kinds import Scaled, WeightNormalized
-from jaxnorm._layout import Layout, Setting, flax_layout
+from jaxnorm._layout import Layout, Setting, flax_layout, map_kernels
 from jaxnorm._node import Axes, is_node
 from jaxnorm._paths import is_absent, listed, named_entries
 from jaxnorm._reparametrize import reparametrize
-from jaxnorm._sphere import check_nonzero, project
+from jaxnorm._sphere import center, check_kernels, check_nonzero, project
 from jaxnorm._sphere_projection import sphere_projection
-from jaxnorm._zero_sums import center_kernels, zero_sum_projection
+from jaxnorm._zero_sums import zero_sum_projection
 
 #: Parameters, and the optimizer that keeps them on the set.
 Constrained = tuple[PyTree, optax.GradientTransformationExtraArgs]
@@ -53,7 +53,7 @@ def constrain(
             branch that starts at zero) or, if centered, of equal weights per unit: its first step,
             however small, would take it to the sphere. In ``update``, for gradients of effective
             weights in the place of those of the raw parameters.
-        TypeError: for an optimizer that is none.
+        TypeError: if ``optimizer`` is not an optax transformation.
 
     Warns:
         UserWarning: inside shard_map, as `project`.
@@ -86,13 +86,13 @@ def linearly_constrain(
 ) -> Constrained:
     """Linearly constrained weights: kernels whose units sum to zero, before and after each step.
 
-    Returns ``center_kernels(params)`` and the optimizer followed by `zero_sum_projection`, with one
-    layout for both, so that the constraint holds under any optimizer. SGD with momentum and weight
-    decay takes the same steps as with `LinearlyConstrained` coordinates; under Adam the steps do
-    not depend on a basis, unlike those of coordinates. Transformations that use the gradients' norm
-    (clipping, LARS) see the gradients' mean too, which coordinates leave out: put
-    `centered_gradient` before them. A constant in a unit's input adds nothing where all its weights
-    meet it; `LinearlyConstrained` says where they do not.
+    Returns ``map_kernels(center, layout, params)`` and the optimizer followed by
+    `zero_sum_projection`, with one layout for both, so that the constraint holds under any
+    optimizer. SGD with momentum and weight decay takes the same steps as with `LinearlyConstrained`
+    coordinates; under Adam the steps do not depend on a basis, unlike those of coordinates.
+    Transformations that use the gradients' norm (clipping, LARS) see the gradients' mean too, which
+    coordinates leave out: put `centered_gradient` before them. A constant in a unit's input adds
+    nothing where all its weights meet it; `LinearlyConstrained` says where they do not.
 
     Args:
         params: plain parameters, of a network without batch normalization.
@@ -108,7 +108,7 @@ def linearly_constrain(
     Raises:
         ValueError: if the layout constrains nothing, a unit has a single weight, or params are
             reparametrized already.
-        TypeError: for an optimizer that is none.
+        TypeError: if ``optimizer`` is not an optax transformation.
 
     Warns:
         UserWarning: inside shard_map, as `project`.
@@ -124,8 +124,8 @@ def linearly_constrain(
     """
     _check_plain(params, "linearly_constrain")
     check_optimizer(optimizer)
-    zero_sums = center_kernels(params, layout=layout)
-    return zero_sums, optax.chain(optimizer, zero_sum_projection(layout))
+    check_kernels(params, layout, centered=True)
+    return map_kernels(center, layout, params), optax.chain(optimizer, zero_sum_projection(layout))
 
 
 def propagate_normalization(

@@ -242,7 +242,7 @@ def noisy_affine(
 
     For a cotangent g, the gradient of x is g (1 + n) and that of beta is the sum of g. JAX makes
     both from g, and compilers then write g to memory beside g (1 + n): on a TPU a step of float32
-    convolutions moves half as many bytes again. Here the tangent is (dx + dbeta / (1 + n)) (1 + n),
+    convolutions moves 15% to 50% more bytes. Here the tangent is (dx + dbeta / (1 + n)) (1 + n),
     whose transpose makes the gradient of beta the sum of g (1 + n) / (1 + n). It is summed in
     beta's type, so that devices reduce it together with the gradients of the kernels, which have
     that type too.

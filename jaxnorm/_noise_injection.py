@@ -152,7 +152,7 @@ def noise_injection(
         ValueError: at once, for a seed that does not fit into 32 bits; in ``init``, if no leaf is
             noisy or stddev is negative; in ``update``, without ``params``, or if the split of a
             scale over devices is unknown.
-        TypeError: at once, for an optimizer that is none.
+        TypeError: at once, if ``optimizer`` is not an optax transformation.
 
     Under jit, pmap and shard_map the devices draw the same noise without communication. Scales that
     are split over devices inside shard_map or pmap have the draws that they have under jit as in

@@ -15,18 +15,18 @@ from jaxnorm._centered_inputs import centered_inputs
 from jaxnorm._checks import check_optimizer, warn
 from jaxnorm._data_dependent_init import data_dependent_init
 from jaxnorm._decoupled_scales import decoupled_scales
-from jaxnorm._layout import Layout, layout_by
+from jaxnorm._layout import Layout, layout_by, map_kernels
 from jaxnorm._numerics import nonzero, promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._roles import Roles, roles_of
-from jaxnorm._sphere_projection import centered_gradient
+from jaxnorm._sphere import center
 from jaxnorm._trace.batch_statistics import warn_of_stored_statistics
 from jaxnorm._trace.counts import values_per_unit
 from jaxnorm._trace.gates import gate_values, gates
 from jaxnorm._trace.interpret import Apply, compiled
 from jaxnorm._trace.reading import Reading
 from jaxnorm._trace.samples import doubled_program
-from jaxnorm._zero_sums import center_kernels, zero_sum_projection
+from jaxnorm._zero_sums import centered_gradient, zero_sum_projection
 
 #: What may be in force in the result, by the names that `propagation_findings` takes.
 DATA, BRANCHES, ZERO_SUMS = "data_dependent_init", "residual_factors", "zero_sum_projection"
@@ -178,7 +178,7 @@ def normalizer_free(
         warn_of_few_values(net, roles)
     constrained = _layout_of(roles, roles.zero_sums if zero_sums else set())
     some = zero_sums and bool(roles.zero_sums)
-    raw = center_kernels(params, layout=constrained) if some else params
+    raw = map_kernels(center, constrained, params) if some else params
     factors = residual_factors(net) if quiet else None
     if fitted and roles.fitted:
         raw = _fitted(net, raw, roles, factors)

@@ -1,6 +1,5 @@
-"""The sphere as an edit of the update, and centered gradients: optax transformations."""
+"""The sphere as an edit of the update: an optax transformation."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -8,14 +7,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
-from jaxnorm._checks import check_params
+from jaxnorm._constrain_updates import edit_updates
 from jaxnorm._layout import (
     Layout,
     Setting,
     broadcast,
     flax_layout,
-    kernel_axes,
-    map_with_axes,
 )
 from jaxnorm._node import Axes
 from jaxnorm._numerics import promote
@@ -24,7 +21,6 @@ from jaxnorm._phases import unit_sum
 from jaxnorm._sphere import (
     Kernel,
     center,
-    check_kernels,
     check_settings,
     squared_norm,
     to_sphere_in_one_pass,
@@ -139,88 +135,6 @@ def sphere_projection(
         return edited, state
 
     return optax.GradientTransformation(init, update)
-
-
-def edit_updates(
-    target: Callable[..., Kernel],
-    layout: Layout,
-    updates: PyTree,
-    params: PyTree | None,
-    *settings: PyTree,
-) -> PyTree:
-    """Edits the update of each kernel so that kernel + update is a target.
-
-    Args:
-        target: ``target(kernel, update, fan_in_axes, *settings)``, of a kernel and its update in
-            float32 or wider.
-        layout: which leaves are kernels.
-        updates: the tree of updates.
-        params: the tree of parameters before them.
-        *settings: trees of one value per leaf.
-
-    Returns:
-        The edited updates, in the wider type of the parameters and the updates. They lead to the
-        stored value of the target, and so make up for its rounding; an update in bfloat16 would
-        leave float32 weights off the set.
-    """
-    check_params(params, "the projection of params + update")
-
-    def edit(update: Kernel, axes: Axes, kernel: Kernel, *values: Any) -> Kernel:
-        wide = promote(kernel, update)
-        projected = target(wide, promote(update, kernel), axes, *values)
-        stored = promote(projected.astype(kernel.dtype), update)
-        dtype = max(kernel.dtype, update.dtype, key=lambda kind: jnp.finfo(kind).bits)
-        return (stored - wide).astype(dtype)
-
-    axes = kernel_axes(layout, updates, require_some=False)
-    return map_with_axes(edit, axes, updates, params, *settings)
-
-
-def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformation:
-    """Subtracts each unit's mean from the gradient: g <- g - (1'g / m) 1.
-
-    Under SGD with momentum and weight decay, zero-mean weights then stay zero-mean. Under Adam they
-    do not, whatever precedes it: put `sphere_projection` last in the chain. Before that projection
-    and a linear optimizer (SGD, momentum, decay) the transformation changes nothing, since the
-    projection removes the mean anyway: leave it out and save a pass.
-
-    ``optax.centralize`` averages over all axes but the first, which is right for PyTorch's (out,
-    in, ...); on a kernel of Flax it averages over the outputs. `centered_gradient` asks the layout.
-
-    Args:
-        layout: which leaves are kernels, and their fan-in axes.
-
-    Returns:
-        A stateless transformation.
-
-    Raises:
-        ValueError: in ``init``, if the layout constrains nothing, or for units with a single
-            weight: their centered gradient is zero, and they would never train.
-        TypeError: in ``init``, for `LinearlyConstrained` kernels, whose gradients are centered
-            already: leave it out.
-
-    The transformation commutes with averaging over devices, so it gives the same under jit, pmap
-    and shard_map, before or after the gradients' mean; shapes, types and shardings are kept.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> gradient = {"kernel": jnp.array([[1.0, 2.0], [3.0, 6.0]])}
-        >>> tx = centered_gradient()
-        >>> tx.update(gradient, tx.init(gradient))[0]["kernel"].tolist()
-        [[-1.0, -2.0], [1.0, 2.0]]
-
-    Source: Ikami et al. 2021, Algorithm 1; Yong et al. 2020 (gradient centralization).
-    """
-
-    def init(params: PyTree) -> optax.EmptyState:
-        check_kernels(params, layout, centered=True)
-        return optax.EmptyState()
-
-    def centered(updates: PyTree, params: PyTree | None) -> PyTree:
-        del params
-        return map_with_axes(center, kernel_axes(layout, updates, require_some=False), updates)
-
-    return optax.GradientTransformation(init, optax.stateless(centered).update)
 
 
 def _squared_norms(params: PyTree, axes: PyTree, radii: PyTree) -> PyTree:

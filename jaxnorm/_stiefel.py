@@ -9,20 +9,19 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._axes import negative_axes, refuse_leading_units
+from jaxnorm._constrain_updates import edit_updates
 from jaxnorm._layout import (
     Layout,
     Setting,
     broadcast,
     flax_layout,
     kernel_rows,
-    map_with_axes,
 )
 from jaxnorm._matrices import Matrix, as_matrices, singular_value
 from jaxnorm._mesh import whole
 from jaxnorm._node import Axes
 from jaxnorm._numerics import nonzero, norm_of_squares, product, promote
 from jaxnorm._sphere import SMALLEST, Kernel, check_settings, check_squared_radius
-from jaxnorm._sphere_projection import edit_updates
 
 Tall = Float[Array, "... long short"]
 
@@ -81,52 +80,6 @@ def project_to_stiefel(
     check_squared_radius(squared_radius, "the kernel")
     stacked = _checked_stack(kernel, axes, stacked, "the kernel")
     return _nearest(promote(kernel), axes, squared_radius, stacked).astype(kernel.dtype)
-
-
-def project_kernels_to_stiefel(
-    params: PyTree,
-    *,
-    layout: Layout = flax_layout,
-    squared_radius: Setting = 2.0,
-    stacked: Setting = None,
-) -> PyTree:
-    """Projects every kernel onto the matrices whose singular values are all equal.
-
-    `project_to_stiefel` of each kernel: W <- s U V' of W = U S V'. Call it once on initial
-    parameters; `stiefel_projection` keeps them there.
-
-    Args:
-        params: a tree of parameters; reparametrization nodes are projected in their kernel-shaped
-            fields.
-        layout: which leaves are kernels, and their fan-in axes.
-        squared_radius: c, a positive number or a pytree prefix of them.
-        stacked: the number of leading axes that count kernels, or a pytree prefix of them, as in
-            `stiefel_projection`.
-
-    Returns:
-        A tree of the same structure, shapes and types. Zero weights stay zero.
-
-    Raises:
-        ValueError: as `stiefel_projection` in ``init``.
-        TypeError: for `LinearlyConstrained` kernels, which store coordinates, not weights.
-
-    Under jit, pmap and shard_map like `project_to_stiefel`.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> params = {"kernel": jnp.array([[3.0, 0.0], [0.0, 0.5]]), "bias": jnp.ones(2)}
-        >>> project_kernels_to_stiefel(params, squared_radius=1.0)["kernel"].round(4).tolist()
-        [[1.0, 0.0], [0.0, 1.0]]
-
-    Source: Higham 2008, "Functions of matrices", section 8.3.
-    """
-    axes, radii = check_settings(params, layout, squared_radius, centered=False)
-    stacks = broadcast(stacked, params, "stacked")
-
-    def projected(kernel: Kernel, axes: Axes, radius: Any, stack: int | None) -> Kernel:
-        return project_to_stiefel(kernel, axes, radius, stacked=stack)
-
-    return map_with_axes(projected, axes, params, radii, stacks)
 
 
 def stiefel_projection(

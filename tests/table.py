@@ -7,12 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jaxtyping import Array
 
 from jaxnorm import (
     Scaled,
     centered_gradient,
     centered_inputs,
     clip_by_layer_norm,
+    constrain_updates,
     effective,
     fixed_step,
     noise_injection,
@@ -51,7 +53,9 @@ class Row(NamedTuple):
 
     def lands(self, path: str) -> bool:
         """True if updates at a path land on a constraint, and so have the wider of both types."""
-        return self.name.startswith(("sphere", "stiefel", "zero_sums")) and self.changes(path)
+        return self.name.startswith(
+            ("sphere", "stiefel", "zero_sums", "constrain")
+        ) and self.changes(path)
 
     def changes(self, path: str) -> bool:
         return re.search(self.may_change, path) is not None
@@ -100,6 +104,13 @@ CENTERED = centered_inputs(read(network, example_params(), IMAGES), SGD)
 # float16 rounds Adam's usual eps = 1e-8 to zero, and its steps are then 0/0.
 ADAM_ON_SPHERE = optax.chain(optax.adam(1e-2, eps=1e-3), sphere_projection())
 
+
+def norm_at_most(kernel: Array, fan_in_axes: tuple[int, ...]) -> Array:
+    """A constraint of a user: units of a norm of 0.5 at most."""
+    norm = jnp.sqrt(jnp.square(kernel).sum(fan_in_axes, keepdims=True))
+    return kernel / jnp.maximum(norm / 0.5, 1)
+
+
 TABLE = (
     Row("centered_gradient", centered_gradient(), IDENTITY, KERNELS, by_unit=True),
     Row("sphere", sphere_projection(), IDENTITY, KERNELS, by_unit=True),
@@ -122,6 +133,7 @@ TABLE = (
         promotion="standard",
     ),
     Row("zero_sums", zero_sum_projection(), IDENTITY, KERNELS, by_unit=True),
+    Row("constrain_updates", constrain_updates(norm_at_most), IDENTITY, KERNELS, by_unit=True),
     Row("centered_inputs", CENTERED, SGD, r"(conv|dense)/(kernel|bias)$"),
     Row("fixed_step", fixed_step(0.1), IDENTITY, KERNELS, by_unit=True),
     Row("clip_by_layer_norm", clip_by_layer_norm(0.5), IDENTITY, ALL),

@@ -14,11 +14,11 @@ from jaxnorm import (
     constrain,
     effective,
     exclude,
-    jacobian_factor,
     linearly_constrain,
     propagate_normalization,
     sphere_projection,
 )
+from jaxnorm.normprop import jacobian_factor
 from tests import oracles
 from tests.draws import draw
 from tests.tolerances import FLOAT32, FLOAT32_STEPS

@@ -12,16 +12,10 @@ import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from jaxnorm import (
-    batch_moments,
-    constrain,
-    gamma_decay_strength,
-    independent_positions,
-    total_variance_constancy,
-    variance_constancy_loss,
-    with_scale_noise,
-)
+from jaxnorm import batch_moments, constrain, variance_constancy_loss, with_scale_noise
+from jaxnorm.batch_norm import gamma_decay_strength, independent_positions
 from jaxnorm.nnx import BatchNorm, functionalize
+from jaxnorm.vcl import total_variance_constancy
 from tests.devices import DEVICES, mesh, result_and_collectives
 from tests.draws import draw
 from tests.nnx.batch_norm import OPTIONS, with_values

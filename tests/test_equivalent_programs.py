@@ -85,7 +85,7 @@ PAIRS = {
 QUERIES: dict[str, Callable[..., Any]] = {
     "layout": lambda apply, p, *x: jn.traced_layout(jn.read(apply, p, *x))(p),
     "factors": lambda apply, p, *x: jn.residual_factors(jn.read(apply, p, *x)),
-    "depth": lambda apply, p, *x: jn.traced_depth(jn.read(apply, p, *x))(
+    "depth": lambda apply, p, *x: jn.shaping.traced_depth(jn.read(apply, p, *x))(
         0.0, lambda value: value + 1
     ),
     "start": lambda apply, p, *x: jn.variance_preserving_init(

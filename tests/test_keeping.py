@@ -265,7 +265,7 @@ def test_averages_that_look_ahead_are_those_of_the_next_parameters() -> None:
 def test_proxies_are_the_moments_of_gaussian_activations(activation: Any) -> None:
     shifts = np.array([-1.5, 0.0, 0.7], np.float32)
     made = gaussian(activation, jnp.asarray(shifts))
-    wanted = [jn.gaussian_moments(lambda z, b=b: activation(z + b)) for b in shifts]
+    wanted = [jn.normprop.gaussian_moments(lambda z, b=b: activation(z + b)) for b in shifts]
     np.testing.assert_allclose(np.transpose(made), wanted, rtol=3e-3)
 
 

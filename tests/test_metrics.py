@@ -16,11 +16,10 @@ from jaxnorm import (
     SpectrallyNormalized,
     WeightNormalized,
     WeightStandardized,
-    attach_singular_vectors,
     parameter_count,
-    power_iteration,
     reparametrize,
 )
+from jaxnorm.spectral import attach_singular_vectors, power_iteration
 from tests.table import example_gradients, example_params
 
 #: Kernels of the example by name.

@@ -15,13 +15,13 @@ PARAMS = {"kernel": jax.random.normal(jax.random.key(0), (6, 4))}
 
 def spectral_gradient(params: Any) -> Any:
     raw = jn.reparametrize(params, jn.SpectrallyNormalized)
-    raw = jn.attach_singular_vectors(raw, jn.power_iteration(raw))
+    raw = jn.spectral.attach_singular_vectors(raw, jn.spectral.power_iteration(raw))
     return jax.grad(lambda raw: jnp.square(jn.effective(raw)["kernel"][0]).sum())(raw)
 
 
 def power_iteration(params: Any) -> Any:
     raw = jn.reparametrize(params, jn.SpectrallyNormalized)
-    return jn.power_iteration(raw, jn.power_iteration(raw))
+    return jn.spectral.power_iteration(raw, jn.spectral.power_iteration(raw))
 
 
 def stiefel_step(params: Any) -> Any:

@@ -66,7 +66,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "collect_preactivations": (jn.collect_preactivations, 1),
     "linear_stddev": (lambda net: jn.linear_stddev(net, 0.1), 1),
     "propagation": (jn.propagation, 2),
-    "traced_depth": (lambda net: jn.traced_depth(net)(0.0, lambda value: value + 1), 1),
+    "traced_depth": (lambda net: jn.shaping.traced_depth(net)(0.0, lambda value: value + 1), 1),
 }
 #: Functions that also take ``(apply, params, *inputs)``, as a convenience.
 OF_MODELS = ("normalizer_free", "describe_roles", "describe_propagation")

@@ -98,8 +98,8 @@ def layer_with(name: str, layer: Any, x: Any) -> object:
 
 
 def decay_strength(**settings: Any) -> object:
-    return jn.affine_gamma_decay_strength(
-        lambda scales, biases, sample: jn.gamma_decay(scales, 1.0),
+    return jn.batch_norm.affine_gamma_decay_strength(
+        lambda scales, biases, sample: jn.batch_norm.gamma_decay(scales, 1.0),
         *(SCALES, SCALES, ones(4)),
         **{"batch_size": 10.0, "key": KEY, **settings},
     )
@@ -229,10 +229,12 @@ TABLE = (
         for x in (-1.0, INF)
     ),
     *(number("epsilon", partial(vcl.variance_ratio_bound, 3.0, 5), x) for x in (0.0, 1.5)),
-    value("strengths is nan", jn.gamma_decay, LAYER, np.float32(NAN)),
-    kind("strengths is '1'|'bias'", jn.gamma_decay, LAYER, {"kernel": None, "bias": "1"}),
-    value("strength|(3,)|(2,)", jn.gamma_decay, SCALES, {"a": ones(3), "b": 1.0}),
-    value("strengths|b", jn.gamma_decay, SCALES, {"a": 1.0}),
+    value("strengths is nan", jn.batch_norm.gamma_decay, LAYER, np.float32(NAN)),
+    kind(
+        "strengths is '1'|'bias'", jn.batch_norm.gamma_decay, LAYER, {"kernel": None, "bias": "1"}
+    ),
+    value("strength|(3,)|(2,)", jn.batch_norm.gamma_decay, SCALES, {"a": ones(3), "b": 1.0}),
+    value("strengths|b", jn.batch_norm.gamma_decay, SCALES, {"a": 1.0}),
     value("batch_size is 0.0|'b'", decay_strength, batch_size={"a": 1.0, "b": 0.0}),
     value("excess_kurtosis is nan", decay_strength, excess_kurtosis=NAN),
     value("means is inf|'b'", decay_strength, means={"a": 1.0, "b": INF}),
@@ -266,7 +268,7 @@ TABLE = (
     ),
     value("-2.0 in an array", jn.project_to_sphere, KERNEL, 0, jnp.array([1.0, -2.0, 3])),
     # Statistics and normalizations.
-    value("no minibatch", jn.population_statistics, []),
+    value("no minibatch", jn.batch_norm.population_statistics, []),
     *(value(f"groups={x}", jn.batch_moments, ones(6, 2), 0, groups=x) for x in (4, 0)),
     value("axis_name='data'", jn.batch_moments, KERNEL, 0, groups=2, axis_name="data"),
     kind("float32", jn.batch_moments, KERNEL, 0, where=KERNEL),
@@ -401,7 +403,7 @@ TABLE = (
             "'kernel'|other/kernel|power_iteration(params)",
             partial(function, SPECTRAL, {"other/kernel": ones(4)}),
         )
-        for function in (jn.power_iteration, jn.attach_singular_vectors)
+        for function in (jn.spectral.power_iteration, jn.spectral.attach_singular_vectors)
     ),
     # Arguments in another place, or of another kind.
     *(
@@ -421,12 +423,14 @@ TABLE = (
     kind("dict|list of pairs", jn.layout_from_rules, {"kernel": 0}),
     kind("layout=", jn.exclude, "bias", jn.torch_layout),
     kind("into is of type 'int'|Scaled", jn.reparametrize, PARAMS, 3),
-    value("depth is 0|traced_depth", jn.shaped, jnp.tanh, 0),
+    value("depth is 0|traced_depth", jn.shaping.shaped, jnp.tanh, 0),
     value("gain is 0.0", asked, jn.orthogonal_init, multiply, DENSE, ROW, gain=0.0),
     value("stddev is -1.0", jn.linear_stddev, jn.read(multiply, DENSE, ROW), -1.0),
     value(
         "probes is 0",
-        partial(jn.gamma_decay_strength, jnp.sum, ROW, 10, key=jax.random.key(0), probes=0),
+        partial(
+            jn.batch_norm.gamma_decay_strength, jnp.sum, ROW, 10, key=jax.random.key(0), probes=0
+        ),
     ),
     # Axes, rules and layouts.
     *(
@@ -469,11 +473,13 @@ TABLE = (
     value("per channel|shape", q_map, per_channel),
     value("jumps|infinite|leaky_relu", c_slope, jnp.sign),
     value("jumps|infinite|leaky_relu", c_slope, lambda x: x * jnp.sign(x - 1)),
-    value("'bn'|'tat' or 'dks'", jn.shaped, jnp.tanh, 5, "bn"),
-    value("0.9|0.7359|smaller", jn.shaped, jax.nn.relu, 5),
-    value("jumps|leaky_relu", jn.shaped, jax.nn.selu, 5),
-    value("no input scale|linear|leaky_relu", jn.shaped, jnp.positive, 5),
-    value("attention|number of activations", asked, jn.traced_depth, attend, LAYER, ones(2, 4)),
+    value("'bn'|'tat' or 'dks'", jn.shaping.shaped, jnp.tanh, 5, "bn"),
+    value("0.9|0.7359|smaller", jn.shaping.shaped, jax.nn.relu, 5),
+    value("jumps|leaky_relu", jn.shaping.shaped, jax.nn.selu, 5),
+    value("no input scale|linear|leaky_relu", jn.shaping.shaped, jnp.positive, 5),
+    value(
+        "attention|number of activations", asked, jn.shaping.traced_depth, attend, LAYER, ones(2, 4)
+    ),
     value("'kernel'|reparametrize", asked, jn.orthogonal_init, multiply, NODE_PARAMS, ones(2, 4)),
     # Programs, minibatches and keys that do not fit, and models of other libraries.
     value(

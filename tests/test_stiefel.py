@@ -9,8 +9,9 @@ import pytest
 
 from jaxnorm import (
     SpectrallyNormalized,
+    flax_layout,
     layout_from_rules,
-    project_kernels_to_stiefel,
+    map_kernels,
     project_to_stiefel,
     stiefel_projection,
 )
@@ -167,8 +168,9 @@ def test_a_tree_is_projected_kernel_by_kernel() -> None:
     params = {name: jnp.asarray(x, jnp.float32) for name, x in params.items()}
     layout = layout_from_rules([("^a$", -2), ("stack", -2), ("bias", None)])
     stacked = {"a": 0, "stack": 1, "bias": 0}
-    result = project_kernels_to_stiefel(
-        params, layout=layout, squared_radius=RADIUS, stacked=stacked
+    result = map_kernels(
+        lambda kernel, axes, stack: project_to_stiefel(kernel, axes, RADIUS, stacked=stack),
+        *(layout, params, stacked),
     )
     for found, weights in zip(
         (result["a"], *result["stack"]), (params["a"], *params["stack"]), strict=True
@@ -188,7 +190,7 @@ def test_units_have_the_squared_norm_of_a_rectifier_by_default() -> None:
     update, _ = tx.update(jax.tree.map(jnp.ones_like, params), tx.init(params), params)
     for kernel in (
         project_to_stiefel(params["kernel"], -2),
-        project_kernels_to_stiefel(params)["kernel"],
+        map_kernels(project_to_stiefel, flax_layout, params)["kernel"],
         optax.apply_updates(params, update)["kernel"],
     ):
         np.testing.assert_allclose(kernel.T @ kernel, 2 * np.eye(4), atol=1e-5)

@@ -141,7 +141,7 @@ def test_equivalent_sums_have_equal_roles_factors_and_depths(name: str) -> None:
     def read(block: Block) -> Any:
         apply, x = network(block), shape(ROWS, N)
         factors = jn.residual_factors(jn.read(apply, PARAMS, x))
-        depth = jn.traced_depth(jn.read(apply, PARAMS, x), factors=factors)(
+        depth = jn.shaping.traced_depth(jn.read(apply, PARAMS, x), factors=factors)(
             0.0, lambda value: value + 1
         )
         return roles_of(Reading(apply, PARAMS, (x,))), factors, pytest.approx(depth)

@@ -15,14 +15,8 @@ from experiments.methods.part import Context, Forward, Output, Part, Sample
 from experiments.methods.paths import by_path, replaced
 from experiments.methods.reparametrized import subsample
 from experiments.models.registry import HEAD, NetworkStyle
-from jaxnorm import (
-    affine_gamma_decay_strength,
-    batch_moments,
-    collect_preactivations,
-    gamma_decay,
-    independent_positions,
-    read,
-)
+from jaxnorm import batch_moments, collect_preactivations, read
+from jaxnorm.batch_norm import affine_gamma_decay_strength, gamma_decay, independent_positions
 from jaxnorm.nnx import functionalize
 
 #: One array per site, by the path of its normalizer or linear map.

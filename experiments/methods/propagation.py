@@ -24,7 +24,7 @@ class Propagated(Sphere):
 
     def call(self, params: PyTree, optimizer: Optimizer, context: Context) -> Prepared:
         """Propagates the normalization; the scales start at 1 over the Jacobian's factor."""
-        scale = float(1 / jaxnorm.jacobian_factor(ACTIVATIONS[context.style.activation]))
+        scale = float(1 / jaxnorm.normprop.jacobian_factor(ACTIVATIONS[context.style.activation]))
         return jaxnorm.propagate_normalization(
             params, optimizer, layout=context.layout, scale=scale
         )

@@ -38,15 +38,15 @@ class SpectralNorm(Reparametrized):
 
     def state(self, raw: PyTree) -> PyTree:
         """Returns the singular vectors."""
-        return jaxnorm.power_iteration(raw)
+        return jaxnorm.spectral.power_iteration(raw)
 
     def weights(self, raw: PyTree, state: PyTree) -> PyTree:
         """Attaches the vectors to the nodes."""
-        return jaxnorm.attach_singular_vectors(raw, state)
+        return jaxnorm.spectral.attach_singular_vectors(raw, state)
 
     def after_step(self, raw: PyTree, state: PyTree) -> PyTree:
         """Runs one power iteration."""
-        return jaxnorm.power_iteration(raw, state)
+        return jaxnorm.spectral.power_iteration(raw, state)
 
 
 @dataclass(frozen=True)

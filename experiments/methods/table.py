@@ -77,7 +77,7 @@ _ALL = (
     Method("gn", "group normalization, up to 16 groups of 16 values or more", (Normalized("gn"),)),
     Method(
         "normalizer-free",
-        "zero-sum weights, fitted start, quiet branches, centred inputs",
+        "zero-sum weights, fitted start, quiet branches, centered inputs",
         (NormalizerFree(),),
     ),
     Method(
@@ -87,10 +87,10 @@ _ALL = (
     ),
     Method("rms", "root mean square normalization", (Normalized("rms"),)),
     # Constrained weight optimization, and what is left of it without some of its three ideas.
-    Method("cwo", "learned scale and bias + centre + sphere + noise", (*_CWO, _NOISE)),
-    Method("cwo-centre-sphere", "learned scale and bias + centre + sphere", _CWO),
-    Method("cwo-centre-noise", "learned scale and bias + centre + noise", (*_ZERO_SUM, _NOISE)),
-    Method("cwo-centre", "learned scale and bias + centre", _ZERO_SUM),
+    Method("cwo", "learned scale and bias + center + sphere + noise", (*_CWO, _NOISE)),
+    Method("cwo-centre-sphere", "learned scale and bias + center + sphere", _CWO),
+    Method("cwo-centre-noise", "learned scale and bias + center + noise", (*_ZERO_SUM, _NOISE)),
+    Method("cwo-centre", "learned scale and bias + center", _ZERO_SUM),
     Method("cwo-sphere-noise", "learned scale and bias + sphere + noise", (*_ON_SPHERE, _NOISE)),
     Method("cwo-sphere", "learned scale and bias + sphere", _ON_SPHERE),
     Method("cwo-noise", "learned scale and bias + noise", (_CLIP, _SCALE, _NOISE)),
@@ -114,7 +114,7 @@ _ALL = (
     ),
     # Kernels computed from others.
     Method("wn", "weight normalization", _WN),
-    Method("cwn", "centred weight normalization", _CWN),
+    Method("cwn", "centered weight normalization", _CWN),
     Method("sn", "spectral normalization", _SN),
     Method("lcw", "zero-sum weights, by coordinates", _LCW),
     Method("lcw-projected", "zero-sum weights, kept by the optimizer", (ZeroSum(), _VARIANCE)),
@@ -127,7 +127,7 @@ _ALL = (
     Method("ws+bn", "weight standardization, then bn", _BN + _WS),
     Method("ws+gn", "weight standardization, then gn", (Normalized("gn"), *_WS)),
     Method("bn+wn", "bn on weight normalization", _BN + _WN),
-    Method("bn+cwn", "bn on centred weight normalization", _BN + _CWN),
+    Method("bn+cwn", "bn on centered weight normalization", _BN + _CWN),
     Method("bn+sn", "bn on spectral normalization", _BN + _SN),
     Method("bn+lcw", "bn on zero-sum weights", _BN + _LCW),
     Method("bn+sl", "bn before the activation, sl after it", (Normalized("bn", "sl"),)),
@@ -177,7 +177,7 @@ _ALL = (
     # The same but for a first layer that sees the sum of the features, too.
     Method(
         "cwo-first-free",
-        "cwo, the first layer not centred",
+        "cwo, the first layer not centered",
         (CenteredGradients("later"), _CLIP, Constrained(first_centered=False), _NOISE),
     ),
     Method(
@@ -187,12 +187,12 @@ _ALL = (
     ),
     Method(
         "cwn-first-free",
-        "cwn, the first layer weight normalized, not centred",
+        "cwn, the first layer weight normalized, not centered",
         (Reparametrized(CenteredWeightNormalized, "later"), _FIRST_FREE, _DATA),
     ),
     Method(
         "ws-first-free",
-        "ws, the first layer weight normalized, not centred",
+        "ws, the first layer weight normalized, not centered",
         (Reparametrized(WeightStandardized, "later"), _FIRST_FREE),
     ),
     # Constraints that were published since, of which the library has the projections.

@@ -10,13 +10,8 @@ from jaxtyping import Array, PyTree, Shaped
 
 from experiments.methods.part import Context, Forward, Output, Part
 from experiments.methods.reparametrized import subsample
-from jaxnorm import (
-    collect_preactivations,
-    initial_betas,
-    positive_betas,
-    read,
-    total_variance_constancy,
-)
+from jaxnorm import collect_preactivations, read
+from jaxnorm.vcl import initial_betas, positive_betas, total_variance_constancy
 
 #: The parameters' entry for the raw betas, beside the network's own.
 BETAS = "betas"

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
-from jaxnorm import rectified_moments
+from jaxnorm.normprop import rectified_moments
 
 Values = Float[Array, "..."]
 

@@ -27,8 +27,10 @@ from experiments.models.sizes import NetworkSizes
 from experiments.models.style import ACTIVATIONS, Activation, Style
 from experiments.models.transformer import Transformer
 from experiments.models.unet import UNet
-from jaxnorm import read, shaped, standardized, traced_depth
+from jaxnorm import read
 from jaxnorm.nnx import functionalize
+from jaxnorm.normprop import standardized
+from jaxnorm.shaping import shaped, traced_depth
 
 #: How an activation is shaped.
 Shape = Literal["tat", "dks"]

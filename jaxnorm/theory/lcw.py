@@ -79,7 +79,7 @@ def variance_gain(activation: Activation, stddev: Scalar = 1.0) -> tuple[Moment,
     pass. For ReLU they are (1 - 1/pi) / 2 = 0.3408 and 1/2 at any scale.
 
     Args:
-        activation: an elementwise function, as in `jaxnorm.gaussian_moments`.
+        activation: an elementwise function, as in `jaxnorm.normprop.gaussian_moments`.
         stddev: standard deviation of the pre-activation; positive.
 
     Returns:
@@ -88,7 +88,7 @@ def variance_gain(activation: Activation, stddev: Scalar = 1.0) -> tuple[Moment,
 
     Raises:
         ValueError: if the standard deviation is not positive, if the activation is constant, and
-            as `jaxnorm.gaussian_moments`.
+            as `jaxnorm.normprop.gaussian_moments`.
 
     Computed while tracing unless ``stddev`` is traced: nothing runs on the devices.
 
@@ -116,12 +116,12 @@ def gradient_gain(activation: Activation, constrained: bool = True) -> Moment:
 
     The random weights are rescaled so that pre-activations have unit variance, pooled over samples
     and units. With zero-sum weights this is ||w||^2 Var f(z) = 1, and the factor is
-    E f'(z)^2 / Var f(z), the square of `jaxnorm.jacobian_factor`. With plain weights the means of
-    the units count as well: ||w||^2 E f(z)^2 = 1, and the factor E f'(z)^2 / E f(z)^2 is so small
-    that gradients vanish.
+    E f'(z)^2 / Var f(z), the square of `jaxnorm.normprop.jacobian_factor`. With plain weights
+    the means of the units count as well: ||w||^2 E f(z)^2 = 1, and the factor E f'(z)^2 / E f(z)^2
+    is so small that gradients vanish.
 
     Args:
-        activation: an elementwise function, as in `jaxnorm.gaussian_moments`.
+        activation: an elementwise function, as in `jaxnorm.normprop.gaussian_moments`.
         constrained: True if the weights of each unit sum to zero.
 
     Returns:

@@ -13,7 +13,7 @@ import pytest
 import scipy.stats
 from jax.sharding import PartitionSpec as P
 
-from jaxnorm import gaussian_moments, jacobian_factor, standardized
+from jaxnorm.normprop import gaussian_moments, jacobian_factor, standardized
 
 #: The errors that the docstrings promise: in general, and if a jump stays unseen.
 EXACT, UNSEEN = 1e-10, 7e-6

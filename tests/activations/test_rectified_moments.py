@@ -9,7 +9,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from jaxnorm import rectified_moments
+from jaxnorm.normprop import rectified_moments
 
 # One compilation per shape, not one per operation.
 compiled_moments = jax.jit(rectified_moments)

@@ -36,7 +36,7 @@ def modified_resnet(x, layer):
     ],
 )
 def test_scalars_of_the_published_program(activation, method, target, published):
-    found = jn.shaped(activation, modified_resnet, method, target).keywords
+    found = jn.shaping.shaped(activation, modified_resnet, method, target).keywords
     names = ("input_scale", "input_shift", "output_shift", "output_scale")
     scalars = [found[name] for name in names]
     np.testing.assert_allclose(scalars, published, rtol=2e-7)
@@ -47,11 +47,11 @@ def test_leaky_relu_of_the_published_program():
         (30, None, 0.302694, 1.353563),
         (modified_resnet, 0.75, 0.6291800290346146, 1.196996549778802),
     ):
-        f = jn.shaped(jax.nn.leaky_relu, depth, target=target)
+        f = jn.shaping.shaped(jax.nn.leaky_relu, depth, target=target)
         found = np.asarray(f(jnp.array([-1.0, 1.0])))
         assert found[1] == pytest.approx(scale, abs=1e-6)
         assert -found[0] / found[1] == pytest.approx(slope, abs=1e-6)
-    found = jn.shaped(jax.nn.relu, modified_resnet, "dks", 1.2).keywords
+    found = jn.shaping.shaped(jax.nn.relu, modified_resnet, "dks", 1.2).keywords
     assert found["activation"].keywords["negative_slope"] == pytest.approx(0.87612570735, abs=1e-8)
     assert found["output_shift"] == pytest.approx(-0.0494186929973, abs=1e-8)
     assert found["output_scale"] == pytest.approx(1.06518327056, abs=1e-8)
@@ -67,8 +67,8 @@ def curvature(f):
 
 
 def test_conditions_hold():
-    tat, dks = jn.shaped(jax.nn.sigmoid, 20), jn.shaped(jax.nn.gelu, 1, "dks")
-    leaky = [jn.shaped(jax.nn.relu, 20, method) for method in ("tat", "dks")]
+    tat, dks = jn.shaping.shaped(jax.nn.sigmoid, 20), jn.shaping.shaped(jax.nn.gelu, 1, "dks")
+    leaky = [jn.shaping.shaped(jax.nn.relu, 20, method) for method in ("tat", "dks")]
     for f in (tat, dks, *leaky):
         assert q_map(f) == pytest.approx(1, abs=1e-8)
         step = 1e-4
@@ -85,7 +85,7 @@ def test_conditions_hold():
 @pytest.mark.slow
 def test_an_orthogonal_network_follows_the_maps(key):
     """64 pairs of rows of the cosine 1/2, through six layers of 128 units."""
-    f, width = jn.shaped(jnp.tanh, 6), 128
+    f, width = jn.shaping.shaped(jnp.tanh, 6), 128
     kernels = list(jax.random.normal(key(), (6, width, width)))
 
     def apply(kernels, x):
@@ -106,7 +106,7 @@ def test_an_orthogonal_network_follows_the_maps(key):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_type_and_shape_stay(dtype):
-    f = jn.shaped(jax.nn.leaky_relu, 30)
+    f = jn.shaping.shaped(jax.nn.leaky_relu, 30)
     x = jnp.array([[-2.0, 0.5]], dtype)
     assert (f(x).dtype, f(x).shape) == (x.dtype, x.shape)
     np.testing.assert_array_equal(jax.jit(f)(x), f(x))
@@ -135,7 +135,7 @@ def test_depth_of_a_chain(activation):
             x = activation(x @ kernel)
         return x @ kernels[-1]
 
-    assert jn.traced_depth(jn.read(apply, KERNELS, X))(0.0, lambda value: value + 1) == 8
+    assert jn.shaping.traced_depth(jn.read(apply, KERNELS, X))(0.0, lambda value: value + 1) == 8
 
 
 def test_depth_of_residual_networks():
@@ -155,9 +155,9 @@ def test_depth_of_residual_networks():
             value = (value + share * halfway(halfway(value))) / (1 + share)
         return max(halfway(value), branch)
 
-    assert jn.traced_depth(jn.read(before, KERNELS, X))(0.0, halfway) == by_hand(0.0, 1.0)
+    assert jn.shaping.traced_depth(jn.read(before, KERNELS, X))(0.0, halfway) == by_hand(0.0, 1.0)
     factors = jn.residual_factors(jn.read(before, KERNELS, X))
-    quiet = jn.traced_depth(jn.read(before, KERNELS, X), factors=factors)
+    quiet = jn.shaping.traced_depth(jn.read(before, KERNELS, X), factors=factors)
     assert quiet(0.0, halfway) == pytest.approx(by_hand(0.0, 1 / 3), abs=1e-12)
 
     def after(kernels, x):
@@ -169,8 +169,10 @@ def test_depth_of_residual_networks():
     value = halfway(0.0)
     for _ in range(2):
         value = halfway((value + halfway(value)) / 2)
-    assert jn.traced_depth(jn.read(after, KERNELS, X))(0.0, halfway) == value
-    f = jn.shaped(jax.nn.relu, jn.traced_depth(jn.read(after, KERNELS, X)), target=0.5)
+    assert jn.shaping.traced_depth(jn.read(after, KERNELS, X))(0.0, halfway) == value
+    f = jn.shaping.shaped(
+        jax.nn.relu, jn.shaping.traced_depth(jn.read(after, KERNELS, X)), target=0.5
+    )
     # Found by bisection of the arc-cosine kernel.
     slope = f.keywords["activation"].keywords["negative_slope"]
     assert slope == pytest.approx(0.214838705, abs=1e-8)
@@ -190,13 +192,13 @@ def test_depth_of_residual_networks():
 )
 def test_tailored_activations_have_no_kinks(activation):
     with pytest.raises(ValueError, match="slope jumps at"):
-        jn.shaped(activation, 50)
+        jn.shaping.shaped(activation, 50)
 
 
 @pytest.mark.kept("mish")
 @pytest.mark.parametrize("activation", [jax.nn.elu, jax.nn.mish, lambda x: jnp.tanh(100 * x)])
 def test_steep_and_smooth_activations_have_none(activation):
-    assert np.isfinite(jn.shaped(activation, 50)(jnp.ones(())))
+    assert np.isfinite(jn.shaping.shaped(activation, 50)(jnp.ones(())))
 
 
 @pytest.mark.parametrize(
@@ -210,7 +212,9 @@ def test_steep_and_smooth_activations_have_none(activation):
 )
 def test_a_rectifier_is_one_by_its_values(rectifier):
     x = jnp.linspace(-3.0, 3.0, 13)
-    np.testing.assert_array_equal(jn.shaped(rectifier, 50)(x), jn.shaped(jax.nn.relu, 50)(x))
+    np.testing.assert_array_equal(
+        jn.shaping.shaped(rectifier, 50)(x), jn.shaping.shaped(jax.nn.relu, 50)(x)
+    )
 
 
 N = 4
@@ -249,7 +253,7 @@ GATED = {
 @pytest.mark.parametrize("name", GATED)
 def test_gates_have_no_depth(name):
     with pytest.raises(ValueError, match="multiplies two values"):
-        jn.traced_depth(jn.read(GATED[name], MATRICES, IMAGES))
+        jn.shaping.traced_depth(jn.read(GATED[name], MATRICES, IMAGES))
 
 
 def normalized(x):
@@ -277,7 +281,7 @@ def dropped(x):
     ],
 )
 def test_functions_of_one_variable_are_one_activation(activation):
-    network = jn.traced_depth(
+    network = jn.shaping.traced_depth(
         jn.read(lambda p, x: activation(x @ p["a"]) @ p["b"] @ p["c"], MATRICES, IMAGES)
     )
     assert network(0.0, lambda value: value + 1) == 1
@@ -286,5 +290,5 @@ def test_functions_of_one_variable_are_one_activation(activation):
 def test_a_mask_among_the_inputs_is_no_gate():
     """Padding, of which neither sign nor choice depends on a layer."""
     masked = lambda p, x, mask: jnp.where(mask, jnp.tanh(x @ p["a"]), 0.0) @ p["b"]  # noqa: E731
-    network = jn.traced_depth(jn.read(masked, MATRICES, IMAGES, IMAGES > 0))
+    network = jn.shaping.traced_depth(jn.read(masked, MATRICES, IMAGES, IMAGES > 0))
     assert network(0.0, lambda value: value + 1) == 1

@@ -12,7 +12,7 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from jaxnorm import gaussian_moments, jacobian_factor, standardized
+from jaxnorm.normprop import gaussian_moments, jacobian_factor, standardized
 
 #: The errors that the docstrings promise: of moments, and of derivatives if a kink moves.
 VALUES = {"rtol": 0.0, "atol": 2e-6}

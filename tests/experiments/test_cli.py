@@ -216,7 +216,7 @@ def test_the_methods_are_a_command(capsys):
     assert max(map(len, lines)) <= 100
     found = {line.split("|")[1].strip(): line for line in lines if line.startswith("| ")}
     assert set(METHODS) <= set(found)
-    assert "centred weight normalization" in found["cwn"]
+    assert "centered weight normalization" in found["cwn"]
     assert ("yes" in found["lcw"], "yes" in found["cwn"]) == (True, False)
 
 

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxnorm import shaped, standardized
+from jaxnorm.normprop import standardized
+from jaxnorm.shaping import shaped
 from jaxnorm.theory import c_slope
 
 ROOT = Path(__file__).parents[2]

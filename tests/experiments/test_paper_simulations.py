@@ -16,7 +16,7 @@ from experiments.papers.normprop.depth import Settings, propagated_chain
 from experiments.papers.normprop.jacobian import jacobian_grams, unit_rows
 from experiments.papers.vcl import fig2
 from experiments.papers.vcl.modes import LEVEL, critical_dip, multimodal
-from jaxnorm import jacobian_factor
+from jaxnorm.normprop import jacobian_factor
 from jaxnorm.theory.batch_norm import generalization_error, solve_order_parameters
 from jaxnorm.theory.lcw import gradient_gain
 from jaxnorm.theory.vcl import mixture_kurtosis

@@ -12,7 +12,8 @@ from experiments.methods.table import METHODS
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.epoch import EpochPlan, Refresh, Stepwise
 from experiments.training.evaluate import make_evaluate
-from jaxnorm import effective, standardized
+from jaxnorm import effective
+from jaxnorm.normprop import standardized
 from tests.experiments.parallel import assert_same, with_keys
 from tests.experiments.toy import SETTINGS, start, toy_dataset, toy_trainer
 

@@ -27,7 +27,7 @@ def test_a_step_of_tat_is_that_of_the_library():
     functional = trainer.context.functional
     network = network_of(method, CONFIG, x.shape[1:], 3, run_keys(jnp.uint32(0))[0])
     params = functionalize(network).params
-    f = jn.shaped(jnp.tanh, depth=2)
+    f = jn.shaping.shaped(jnp.tanh, depth=2)
 
     def apply(params, x):
         for layer in params["blocks"].values():

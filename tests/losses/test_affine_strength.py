@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from jaxnorm import affine_gamma_decay_strength
+from jaxnorm.batch_norm import affine_gamma_decay_strength
 from tests.losses.nets import M, Net, assert_unbiased
 
 

@@ -9,10 +9,7 @@ import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from jaxnorm import (
-    gamma_decay,
-    gamma_decay_strength,
-)
+from jaxnorm.batch_norm import gamma_decay, gamma_decay_strength
 from tests.draws import draw
 from tests.losses.nets import M, Net, assert_unbiased, normalize
 

@@ -9,12 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxnorm import (
-    initial_betas,
-    positive_betas,
-    total_variance_constancy,
-    variance_constancy_loss,
-)
+from jaxnorm import variance_constancy_loss
+from jaxnorm.vcl import initial_betas, positive_betas, total_variance_constancy
 from tests.draws import draw, float32, normal
 from tests.losses.oracles import variance_constancy
 from tests.oracles import slopes

@@ -16,14 +16,12 @@ from jaxnorm import (
     data_dependent_init,
     effective,
     exclude,
-    initial_betas,
     layout_from_rules,
-    positive_betas,
     read,
-    total_variance_constancy,
     traced_layout,
     variance_preserving_init,
 )
+from jaxnorm.vcl import initial_betas, positive_betas, total_variance_constancy
 from tests import oracles
 from tests.losses.oracles import variance_constancy
 from tests.models import of_equinox, of_haiku, of_linen, of_nnx

@@ -7,16 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxnorm import (
-    Scaled,
-    SpectrallyNormalized,
-    effective,
-    power_iteration,
-    reparametrize,
-)
-from jaxnorm import (
-    attach_singular_vectors as attach,
-)
+from jaxnorm import Scaled, SpectrallyNormalized, effective, reparametrize
+from jaxnorm.spectral import attach_singular_vectors as attach
+from jaxnorm.spectral import power_iteration
 from tests.oracles import rows
 from tests.reparam.table import FLOAT32, normal
 from tests.reparam.trees import assert_near

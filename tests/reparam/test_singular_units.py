@@ -10,11 +10,9 @@ from jaxnorm import (
     SpectrallyNormalized,
     WeightNormalized,
     WeightStandardized,
-    power_iteration,
 )
-from jaxnorm import (
-    attach_singular_vectors as attach,
-)
+from jaxnorm.spectral import attach_singular_vectors as attach
+from jaxnorm.spectral import power_iteration
 from tests.reparam.oracles import spectral_pullback
 from tests.reparam.table import FLOAT32, TABLE, Row, normal
 from tests.reparam.trees import assert_near, oracle_start, value_and_gradients

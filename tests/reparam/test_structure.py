@@ -9,7 +9,8 @@ import optax
 import orbax.checkpoint as ocp
 import pytest
 
-from jaxnorm import effective, power_iteration
+from jaxnorm import effective
+from jaxnorm.spectral import power_iteration
 from tests.reparam.table import TABLE, random_node
 from tests.trees import assert_equal
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxnorm import independent_positions
+from jaxnorm.batch_norm import independent_positions
 
 
 def test_variance_of_the_mean_of_a_batch() -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxnorm import Moments, batch_moments, merge_moments, population_statistics
+from jaxnorm import Moments, batch_moments, merge_moments
+from jaxnorm.batch_norm import population_statistics
 from tests.draws import draw, float32, normal
 
 

@@ -89,13 +89,13 @@ def test_gradients_are_finite_where_the_value_is_zero(weights: jax.Array) -> Non
 def test_the_gram_of_the_jacobian_matches_samples(activation: Any) -> None:
     """Orthogonal unit-norm rows, by automatic differentiation at random inputs."""
     rows = jnp.asarray(np.linalg.qr(WEIGHTS.T)[0].T, jnp.float32)
-    layer = lambda x: jaxnorm.standardized(activation)(rows @ x)  # noqa: E731
+    layer = lambda x: jaxnorm.normprop.standardized(activation)(rows @ x)  # noqa: E731
     x = jax.random.normal(jax.random.key(1), (20_000, INPUTS))
     jacobian = jax.jit(jax.vmap(jax.jacobian(layer)))(x)
     grams = np.einsum("sui,svi->suv", jacobian, jacobian)
     error = grams.std(0) / np.sqrt(len(x)) + 1e-6
-    expected = jaxnorm.jacobian_factor(activation) ** 2 * np.eye(UNITS)
+    expected = jaxnorm.normprop.jacobian_factor(activation) ** 2 * np.eye(UNITS)
     # 25 entries within 4.5 standard errors each: it fails by chance once in 6000 draws.
     assert (np.abs(grams.mean(0) - expected) < 4.5 * error).all()
     if activation is jax.nn.relu:
-        assert jaxnorm.jacobian_factor(activation) ** 2 == pytest.approx(1.4669, abs=5e-5)
+        assert jaxnorm.normprop.jacobian_factor(activation) ** 2 == pytest.approx(1.4669, abs=5e-5)

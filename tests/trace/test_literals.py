@@ -62,7 +62,7 @@ def test_literals_are_constants(name: str) -> None:
 
 def test_a_choice_by_a_constant_makes_the_depth_of_what_it_chooses() -> None:
     depths = {
-        jn.traced_depth(jn.read(apply, PARAMS, shape(5, 4)))(0.0, lambda value: value + 1)
+        jn.shaping.traced_depth(jn.read(apply, PARAMS, shape(5, 4)))(0.0, lambda value: value + 1)
         for apply in (chosen(True), chosen(np.array([True, False, True, True])), summed)
     }
     assert depths == {1.0}

@@ -26,8 +26,8 @@ def transforms(params: Tree, gradients: Tree) -> Tree:
     on_sphere = optax.chain(inner, step, jn.sphere_projection(layout=jn.flax_layout))
     orthogonal: optax.GradientTransformation = jn.stiefel_projection(squared_radius=1.0)
     kernel: Array = jn.project_to_stiefel(params["kernel"], -2, 1.0)
-    start: Tree = jn.project_kernels_to_stiefel({"kernel": kernel}, squared_radius=1.0)
-    print(orthogonal.init(start))
+    constrained: optax.GradientTransformation = jn.constrain_updates(jn.center, jn.flax_layout)
+    print(orthogonal.init({"kernel": kernel}), constrained.init(params))
     tx: optax.GradientTransformationExtraArgs = jn.noise_injection(on_sphere, 0.1, seed=0)
     state: jn.NoiseState = tx.init(params)
     updates, state = tx.update(gradients, state, params)
@@ -46,7 +46,7 @@ def in_one_call(params: Tree, x: Array) -> Tree:
     wrapped: optax.GradientTransformationExtraArgs = jn.centered_inputs(
         jn.read(apply, params, x), inner
     )
-    state: jn.CenteredInputsState = wrapped.init(jn.center_kernels(params))
+    state: jn.CenteredInputsState = wrapped.init(jn.map_kernels(jn.center, jn.flax_layout, params))
     state = jn.refresh_input_means(jn.read(apply, params, x), state, decay=0.9)
     means: Tree = jn.input_means(jn.read(apply, params, x), axis_name=None)
     return {"raw": raw, "state": tx.init(raw), "means": means}
@@ -91,8 +91,8 @@ def nodes(params: Tree, kernel: Array) -> Tree:
         jn.SpectrallyNormalized.from_kernel(kernel, -2),
     ]
     raw: Tree = jn.reparametrize(params, jn.Scaled)
-    estimates = jn.power_iteration(raw, iterations=1)
-    raw = jn.attach_singular_vectors(raw, estimates)
+    estimates = jn.spectral.power_iteration(raw, iterations=1)
+    raw = jn.spectral.attach_singular_vectors(raw, estimates)
     folded = jn.fold_into_kernel(kernel, None, kernel[0], kernel[0], fan_in_axes=-2)
     bias: Array = folded.bias
     count: int = jn.parameter_count(raw)
@@ -102,29 +102,35 @@ def nodes(params: Tree, kernel: Array) -> Tree:
 
 
 def arrays(x: Array) -> list[Array]:
-    mean, stddev = jn.gaussian_moments(jax.nn.relu)
-    activation = jn.standardized(jax.nn.relu, centered=False)
-    depth = jn.traced_depth(jn.read(apply, {"kernel": x, "bias": x[0]}, x), factors=None)
-    activation = jn.shaped(jax.nn.tanh, depth, method="dks", target=1.5)
-    both: tuple[Array, Array] = jn.rectified_moments(x, x)
+    mean, stddev = jn.normprop.gaussian_moments(jax.nn.relu)
+    activation = jn.normprop.standardized(jax.nn.relu, centered=False)
+    depth = jn.shaping.traced_depth(jn.read(apply, {"kernel": x, "bias": x[0]}, x), factors=None)
+    activation = jn.shaping.shaped(jax.nn.tanh, depth, method="dks", target=1.5)
+    both: tuple[Array, Array] = jn.normprop.rectified_moments(x, x)
     moments: jn.Moments = jn.merge_moments(jn.batch_moments(x, 0), jn.batch_moments(x, 0))
     return [
         *(jn.center(x, 0), jn.project_to_sphere(x, 0), activation(x), *both, moments.mean),
         *(jn.kurtosis(x, 0), jnp.asarray(mean), jnp.asarray(stddev)),
-        jnp.asarray(jn.jacobian_factor(jax.nn.relu)),
+        jnp.asarray(jn.normprop.jacobian_factor(jax.nn.relu)),
     ]
 
 
 def losses(params: Tree, x: Array, key: Array) -> Array:
     output, found = jn.collect_preactivations(jn.read(apply, params, x[:4]))
-    betas: Tree = jn.initial_betas(found)
-    loss: Array = jn.total_variance_constancy(found, jn.positive_betas(betas), sample_size=2)
+    betas: Tree = jn.vcl.initial_betas(found)
+    loss: Array = jn.vcl.total_variance_constancy(
+        found, jn.vcl.positive_betas(betas), sample_size=2
+    )
     loss = loss + jn.variance_constancy_loss(x, 1.0, groups=2)
-    affine: Tree = jn.affine_gamma_decay_strength(
+    affine: Tree = jn.batch_norm.affine_gamma_decay_strength(
         lambda scales, biases, samples: jnp.zeros(()), params, params, params, 128, key=key
     )
-    strengths: Tree = jn.gamma_decay_strength(lambda tree: jnp.zeros(()), params, 128, key=key)
-    decay: Array = jn.gamma_decay(params, affine) + jn.gamma_decay(params, strengths)
+    strengths: Tree = jn.batch_norm.gamma_decay_strength(
+        lambda tree: jnp.zeros(()), params, 128, key=key
+    )
+    decay: Array = jn.batch_norm.gamma_decay(params, affine) + jn.batch_norm.gamma_decay(
+        params, strengths
+    )
     total: Array = loss + decay + output.mean()
     return total
 
@@ -139,8 +145,8 @@ def initial(params: Tree, batches: list[Array]) -> tuple[Tree, Tree]:
     findings: list[jn.Finding] = jn.propagation_findings(jn.read(apply, params, batches[0]))
     blamed: list[jn.Finding] = jn.rate_findings(signal, signal)
     print(signal, text, [finding.kind for finding in findings + blamed])
-    population: Tree = jn.population_statistics(batches)
-    count: Array = jn.independent_positions(batches[0])
+    population: Tree = jn.batch_norm.population_statistics(batches)
+    count: Array = jn.batch_norm.independent_positions(batches[0])
     return params, population | {"count": count}
 
 

@@ -105,8 +105,8 @@ def _spectral(kernels: Any) -> Made:
     vectors = {f"{name}/kernel": jnp.ones(k["kernel"].shape[-1]) for name, k in kernels.items()}
 
     def weights(raw: Any) -> Any:
-        vectors_now = jax.lax.stop_gradient(jaxnorm.power_iteration(raw, vectors))
-        return jaxnorm.effective(jaxnorm.attach_singular_vectors(raw, vectors_now))
+        vectors_now = jax.lax.stop_gradient(jaxnorm.spectral.power_iteration(raw, vectors))
+        return jaxnorm.effective(jaxnorm.spectral.attach_singular_vectors(raw, vectors_now))
 
     return weights, raw
 

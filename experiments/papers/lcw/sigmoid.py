@@ -24,7 +24,7 @@ from experiments.papers.states import epochs, preactivations
 from experiments.training.fit import start
 from experiments.training.state import TrainState
 from experiments.training.trainer import Trainer, make_trainer
-from jaxnorm import gaussian_moments
+from jaxnorm.normprop import gaussian_moments
 from jaxnorm.theory.lcw import variance_gain
 
 #: The layers and the number of units that the figures show.

@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 from experiments.analysis.picture import COLOURS, draw_lines, new_figure
 from experiments.papers.item import Context, Finding, Item, Preset, Report
 from experiments.papers.measured import compared, measured_report, near
-from jaxnorm import project_to_sphere, standardized
+from jaxnorm import project_to_sphere
+from jaxnorm.normprop import standardized
 
 
 class Propagated(NamedTuple):

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from experiments.analysis.picture import COLOURS, draw_lines, new_figure
 from experiments.papers.item import Context, Item, Preset, Report
 from experiments.papers.measured import compared, measured_report, near
-from jaxnorm import jacobian_factor, standardized
+from jaxnorm.normprop import jacobian_factor, standardized
 
 ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {
     "relu": jax.nn.relu,

@@ -15,8 +15,9 @@ from matplotlib.figure import Figure
 from experiments.analysis.picture import COLOURS, draw_band, new_figure
 from experiments.papers.item import Context, Finding, Item, Preset, Report
 from experiments.papers.measured import at_least, at_most, measured_report
-from jaxnorm import initial_betas, positive_betas, variance_constancy_loss
+from jaxnorm import variance_constancy_loss
 from jaxnorm.theory.vcl import separation_threshold
+from jaxnorm.vcl import initial_betas, positive_betas
 
 #: A number, which may be traced.
 Scalar = float | Float[Array, ""]

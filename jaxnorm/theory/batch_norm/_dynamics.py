@@ -36,7 +36,7 @@ State = OrderParameters | tuple[Numbers, Numbers, Numbers] | list[Numbers] | Val
 def integrals(Q: Numbers, R: Numbers) -> tuple[Values, Values, Values]:
     """The averages over the inputs that drive the dynamics of a ReLU unit: (I1, I2, I3).
 
-    With s and t the student and the teacher before the rectifier, centred normals of variances Q^2
+    With s and t the student and the teacher before the rectifier, centered normals of variances Q^2
     and 1 and of correlation R, and delta = 1[s > 0] (relu(t) - relu(s))::
 
         I1 = E delta s   = Q A - Q^2 / 2
