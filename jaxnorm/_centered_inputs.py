@@ -92,7 +92,7 @@ def centered_inputs(
             ``optax.LookaheadParams``; in ``update``, for extra arguments that are functions of the
             parameters (line searches, the opaque mode of SAM): they would be called with parameters
             in other coordinates.
-        TypeError: for an optimizer or a model that is none.
+        TypeError: if ``optimizer`` is not an optax transformation, or ``net`` is not a reading.
 
     Under jit, pmap and shard_map with replicated parameters every device does the same, with no
     collective; kernels sharded along their fan-in cost one all-reduce each. Under pmap call it
@@ -182,8 +182,8 @@ def refresh_input_means(
         net: the model, as `read` returns it, with the ``as_inputs`` with which the optimizer was
             made.
         opt_state: the state of any optimizer that contains a `centered_inputs`.
-        params: the parameters of now, if they are not the reading's; nodes are made effective.
-        *inputs: the minibatch of now and the other arguments, if they are not the reading's.
+        params: current parameters, if they are not the reading's; nodes are made effective.
+        *inputs: the current minibatch and the other arguments, if they are not the reading's.
         decay: d, from 0 (only this minibatch) to 1 (no change); None for 0.9, and for 1 - n/640 if
             the first input has fewer than 64 rows n, on all devices of ``axis_name`` together. The
             noise of the means of a few rows is fed back through the weights, and a training may
@@ -198,8 +198,7 @@ def refresh_input_means(
     Raises:
         ValueError: if the state contains no `centered_inputs`, for a decay outside of [0, 1], and
             if the model does not use a kernel whose means the state has as before.
-        TypeError: for an ``apply`` that is no function, a decay that is no number, and one string
-            in the place of several expressions.
+        TypeError: if ``net`` is not a reading, or ``decay`` is not a number.
 
     Means and slopes are measured in float32 or wider. Under jit
     the means are those of the whole minibatch, however it is sharded; under pmap and shard_map they
@@ -226,7 +225,7 @@ def refresh_input_means(
         raise ValueError(
             "the state contains no centered_inputs, so there are no input means to refresh. Pass "
             "the state of centered_inputs(net, optimizer), or of the optimizer that "
-            " normalizer_free returns."
+            "normalizer_free returns."
         )
     pairs = _kept(pairs_of(net, None), states)
     program = net.running(pairs)

@@ -103,7 +103,8 @@ def check_no_functions(extra: dict[str, Any], name: str) -> None:
         raise ValueError(
             f"update got the functions {functions}, which the optimizer inside {name} would call "
             "with parameters in other coordinates. Line searches, and SAM in its opaque mode, do "
-            "not go with it: use them without, by normalizer_free(..., centered=False) for example."
+            "not go with it: use them where the parameters themselves are trained, by "
+            "normalizer_free(..., centered=False) for example."
         )
 
 

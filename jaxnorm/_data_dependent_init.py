@@ -47,7 +47,7 @@ def data_dependent_init(
         net: the model, as `read` returns it.
         params: random parameters, if they are not the reading's; reparametrized kernels are
             rescaled as such (`WeightNormalized` then starts at g_i = ||w_i|| / s_i).
-        *inputs: the minibatch of now and the other arguments, if they are not the reading's.
+        *inputs: the current minibatch and the other arguments, if they are not the reading's.
         layout: which leaves are kernels; None for the reading's.
         stddev: d, the standard deviation of the pre-activations: a positive number, or a pytree
             prefix of them: the `residual_factors`, for branches that start quietly.

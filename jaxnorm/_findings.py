@@ -74,7 +74,7 @@ def propagation_findings(
 
     Args:
         net: the model, as `read` returns it.
-        params: the parameters of now, if they are not the reading's; nodes are made effective.
+        params: current parameters, if they are not the reading's; nodes are made effective.
         *inputs: some 64 rows of the training data and the other arguments, if they are not the
             reading's.
         loss: as in `propagation`.

@@ -112,8 +112,7 @@ def updated(params: PyTree, factors: Factors, biases: Biases) -> PyTree:
                     raise ValueError(
                         f"the kernel {path!r} is reparametrized with the fan-in axes "
                         f"{entry.fan_in_axes}, and the model scans over layers, or has units, "
-                        "along one of them; reparametrize with the layout traced_layout(apply, "
-                        "params, *inputs)."
+                        "along one of them; reparametrize with the layout traced_layout(net)."
                     )
                 return entry.rescaled(factor)
             return jax.tree.map(lambda kernel: multiplied(kernel, factor), entry)

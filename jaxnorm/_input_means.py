@@ -50,8 +50,8 @@ def input_means(
 
     Args:
         net: the model, as `read` returns it.
-        params: the parameters of now, if they are not the reading's.
-        *inputs: the minibatch of now and the other arguments, if they are not the reading's.
+        params: current parameters, if they are not the reading's.
+        *inputs: the current minibatch and the other arguments, if they are not the reading's.
         layout: the kernels that are measured, if they are plain and have a bias of their own; None
             for the reading's.
         axis_name: under pmap and shard_map, the axis of the devices, over which means are averaged.
@@ -63,8 +63,7 @@ def input_means(
 
     Raises:
         ValueError: for a layout that constrains nothing, or of another structure.
-        TypeError: for an ``apply`` that is no function, and one string in the place of several
-            expressions.
+        TypeError: if ``net`` is not a reading.
 
     Nothing but a forward pass and one product with a constant per kernel is computed. Under jit
     the means are those of the whole minibatch, however it is sharded.

@@ -111,8 +111,8 @@ def kernel_axes(layout: Layout, tree: PyTree, require_some: bool = True) -> PyTr
     if not callable(layout):
         raise TypeError(
             f"the layout is a {type(layout).__name__}; wanted a function of the parameters, such "
-            "as flax_layout, traced_layout(apply, params, *inputs), or lambda params: axes for a "
-            "tree of axes, and arguments in the order of the documentation."
+            "as flax_layout, traced_layout(read(apply, params, *inputs)), or lambda params: axes "
+            "for a tree of axes, and arguments in the order of the documentation."
         )
     result = layout(tree)
     try:
@@ -129,8 +129,8 @@ def kernel_axes(layout: Layout, tree: PyTree, require_some: bool = True) -> PyTr
         raise ValueError(
             "the layout constrains no parameter, so this would do nothing. The paths are: "
             f"{listed(path for path, *_ in rows)}. Pass a layout that knows these names: "
-            "layout_from_rules([(regex, axes), ...]), torch_layout, or traced_layout(apply, "
-            "params, *inputs), which needs no names."
+            "layout_from_rules([(regex, axes), ...]), torch_layout, or traced_layout(read(apply, "
+            "params, *inputs)), which needs no names."
         )
     return jax.tree.unflatten(jax.tree.structure(tree, is_leaf=is_absent), checked)
 

@@ -38,7 +38,7 @@ def warn_if_doubtful(params: PyTree, is_doubtful: Doubt) -> None:
                 f"{shape}{beside}. It may be an attention projection, stacked layers, a transposed "
                 "convolution (whose units are phases of its stride), an embedding, a "
                 "normalization's scale, a recurrent cell's weight or a LoRA factor. Use "
-                "jaxnorm.traced_layout(apply, params, *inputs) or "
+                "jaxnorm.traced_layout(read(apply, params, *inputs)) or "
                 "layout_from_rules([(regex, axes), ...]), or exclude it."
             )
             warn(text)

@@ -1,7 +1,7 @@
 """Batch normalization's training in a plain network, in one call."""
 
-import operator
-from collections.abc import Callable, Collection, Sequence
+import numbers
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from jaxnorm._checks import (
     check_params,
 )
 from jaxnorm._input_means import check_finite_statistics, check_same_tree
-from jaxnorm._layout import layout_by
+from jaxnorm._layout import layout_by, map_kernels
 from jaxnorm._moving_averages import (
     EPSILON,
     MovingAverages,
@@ -26,16 +26,18 @@ from jaxnorm._moving_averages import (
     moved,
     normalized_backward,
 )
-from jaxnorm._node import Axes
-from jaxnorm._normalizer_free import BRANCHES, DATA, Applied, warn_of_few_values
+from jaxnorm._node import Axes, is_node
+from jaxnorm._normalizer_free import BRANCHES, DATA, ZERO_SUMS, Applied, warn_of_few_values
 from jaxnorm._numerics import promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._roles import Roles, roles_of
+from jaxnorm._sphere import center
 from jaxnorm._trace.batch_statistics import warn_of_stored_statistics
 from jaxnorm._trace.interpret import Apply, compiled
 from jaxnorm._trace.layers import KernelCall, run_layers
 from jaxnorm._trace.reading import Reading
 from jaxnorm._trace.samples import count_rows
+from jaxnorm._zero_sums import centered_gradient, zero_sum_projection
 
 #: Rows of a group from which a minibatch is split into several.
 GROUP_ROWS = 32
@@ -52,6 +54,7 @@ def moving_average_normalization(
     heads: Sequence[str] | None = None,
     groups: int | None = None,
     decay: float = 0.9,
+    zero_sums: bool = True,
     fitted: bool = True,
 ) -> tuple[InLoss, PyTree, Applied]:
     """Trains a plain network as batch normalization would: forward pass, start, and optimizer.
@@ -84,13 +87,17 @@ def moving_average_normalization(
         heads: regular expressions, searched for in the ``/``-joined paths, of the kernels that make
             results and stay as they are; None as in `normalizer_free`.
         groups: the number of groups of rows, of the first input, whose statistics the backward pass
-            takes out; None for groups of 32 rows, or as few more as divide the rows. The averages
+            takes out; None for groups of 32 rows, or of the smallest larger size that divides the
+            rows, and for one group where a layer's rows and positions share an axis. The averages
             are of all rows. Under jit with a sharded batch no device waits for others if each has
             whole groups.
         decay: the share of the averages that stays at an update; 1 keeps those of the start.
+        zero_sums: if True, the V of hidden kernels are zero-sum per unit, and stay so, except where
+            units read one feature, such as those of depthwise kernels: the mean of a unit then
+            hardly moves with the layers below (`zero_sum_projection`).
         fitted: if True, hidden units start as under batch normalization: γ is 1, over the root of
             the number of branches where a branch ends, and β is 0. If False, the network starts as
-            the function that ``params`` make, as after `fold_batch_norm`.
+            the function that ``params`` make, as after `fold_batch_norm`, and has no zero sums.
 
     Returns:
         ``(apply_in_loss, raw, tx)``. ``apply_in_loss(raw, *inputs)`` goes into the loss; evaluation
@@ -106,7 +113,9 @@ def moving_average_normalization(
         The gradients of mean, variance and count are sums over the examples, times 2^-60: so they
         may be summed or averaged over devices, micro-batches (``optax.MultiSteps``) and several
         calls in one loss, scaled and clipped with all others, and an average still is one. They
-        have to stay float32 or bfloat16: in float16 they are 0. Rows that the loss masks count.
+        have to stay float32 or bfloat16: in float16 they are 0. Masked rows still count. Whatever
+        else reaches them is taken for statistics: put penalties on ``effective(raw)``, and decay
+        and noise into ``optimizer``.
 
     Raises:
         ValueError: for hidden kernels without a bias of their own, if every kernel makes a result,
@@ -121,8 +130,8 @@ def moving_average_normalization(
         UserWarning: as `normalizer_free`, of few values per unit and of stored statistics.
 
     Heads, gates with fewer entries than what they multiply, recurrent kernels and ragged products
-    stay plain parameters. A kernel that is used several times has one average. A scale of exactly 0
-    stays. Keep parameters in float32 and cast them in the loss: β is known to the rounding of b,
+    stay plain parameters. A kernel that is used several times has one average. A scale of 0 never
+    trains. Keep parameters in float32 and cast them in the loss: β is known to the rounding of b,
     which in bfloat16 is coarser than a step. Derivatives exist in reverse mode alone.
 
     Under pmap and shard_map the groups are within a device's rows: no collective but that of the
@@ -159,15 +168,22 @@ def moving_average_normalization(
     warn_of_few_values(net, roles)
     warn_of_stored_statistics(roles.normalized)
     fan_in = {path: roles.fan_in[path] for path in biases}
+    _check_plain(net, fan_in)
     factors = residual_factors(net) if fitted else None
+    done = (DATA, BRANCHES) if fitted else ()
+    if fitted and zero_sums and (paths := roles.zero_sums & fan_in.keys()):
+        layout = layout_by(lambda path, _: fan_in[path] if path in paths else None)
+        net = net.at(map_kernels(center, layout, net.params), net.inputs)
+        parts = centered_gradient(layout), optimizer, zero_sum_projection(layout)
+        optimizer, done = optax.chain(*parts), (*done, ZERO_SUMS)
     raw = _started(net, fan_in, biases, factors)
-    tx = Applied.of(_optimizer(optimizer, biases, decay), (DATA, BRANCHES) if fitted else ())
+    tx = Applied.of(_optimizer(optimizer, biases, decay), done)
     return _in_loss(net, fan_in, groups), raw, tx
 
 
 def _check_groups(groups: int | None) -> None:
-    if groups is not None and operator.index(groups) < 1:
-        raise ValueError(f"groups is {groups!r}; wanted a number from 1, or None.")
+    if groups is not None and not (isinstance(groups, numbers.Integral) and groups >= 1):
+        raise ValueError(f"groups is {groups!r}; wanted an integer from 1, or None.")
 
 
 def _biases(roles: Roles) -> dict[Path, Path]:
@@ -189,6 +205,17 @@ def _biases(roles: Roles) -> dict[Path, Path]:
     return {path: roles.biases[path] for path in roles.biases if path in roles.fitted}
 
 
+def _check_plain(net: Reading, paths: Iterable[Path]) -> None:
+    """Raises TypeError for kernels that are reparametrized already."""
+    entries = dict(named_entries(net.params))
+    nodes = [path for path in paths if is_node(entries[path])]
+    if nodes:
+        raise TypeError(
+            f"the kernels {listed(nodes)} are reparametrized; wanted plain ones, of which the call "
+            "makes MovingAverages: pass effective(params)."
+        )
+
+
 def _in_loss(net: Reading, fan_in: dict[Path, Axes], groups: int | None) -> InLoss:
     """Returns the model with batch normalization's backward pass at these kernels."""
     layout = layout_by(lambda path, _: fan_in.get(path))
@@ -200,6 +227,8 @@ def _in_loss(net: Reading, fan_in: dict[Path, Axes], groups: int | None) -> InLo
         number = _group_count(count_rows(inputs), groups)
 
         def visit(call: KernelCall, _: Any) -> tuple[Values, Any]:
+            if groups is not None and number > 1:
+                _check_rows(call)
             return normalized_backward(call, nodes[call.path], number), ()
 
         at_these = net.at(plain, inputs)
@@ -208,14 +237,25 @@ def _in_loss(net: Reading, fan_in: dict[Path, Axes], groups: int | None) -> InLo
     return apply_in_loss
 
 
+def _check_rows(call: KernelCall) -> None:
+    """Raises ValueError for a product whose rows cannot be told apart from positions."""
+    if call.sample_axis is None:
+        raise ValueError(
+            f"the product of the kernel {call.path!r} has the shape {call.output.shape}, none of "
+            "whose axes counts the rows of the first input alone, so that they cannot be grouped. "
+            "Keep rows and positions in axes of their own, or pass groups=1."
+        )
+
+
 def _check_nodes(entries: dict[Path, Any], name: str) -> None:
     """Raises TypeError for plain kernels in the place of raw parameters."""
     for path, x in entries.items():
-        if not isinstance(x, MovingAverages):
+        if not isinstance(x, MovingAverages) or any(map(is_absent, x.arrays().values())):
             raise TypeError(
                 f"{name} got a {type(x).__name__} at {path!r}; wanted the tree raw that "
-                "moving_average_normalization returned, with MovingAverages there. In evaluation "
-                "call apply(effective(raw), *inputs)."
+                "moving_average_normalization returned, with a whole MovingAverages there. In "
+                "evaluation call apply(effective(raw), *inputs); masks belong to the optimizer "
+                "that you pass to the call."
             )
 
 

@@ -2,7 +2,7 @@
 
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +50,6 @@ class MovingAverages(Reparametrization):
     """
 
     kernel_fields = ("direction",)
-    scale_field = "scale"
 
     direction: Any
     scale: Any
@@ -94,6 +93,14 @@ class MovingAverages(Reparametrization):
     def offset(self) -> Values:
         """Returns γ μ / σ, which the bias takes away."""
         return self.factor() * promote(self.mean)
+
+    def rescaled(self, factor: Values) -> NoReturn:
+        """Raises TypeError: the offset in the bias would not be rescaled."""
+        del factor
+        raise TypeError(
+            "MovingAverages have a part of the layer's bias, which a factor on the kernel does not "
+            "reach; scale the plain parameters before you call moving_average_normalization."
+        )
 
     def parameter_count(self) -> int:
         """Returns the number of free parameters: those of direction and scale."""

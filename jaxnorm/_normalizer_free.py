@@ -78,7 +78,7 @@ def normalizer_free(
     - the optimizer sees each kernel's inputs centered (`centered_inputs`), and gradients without
       the part that the constraint takes out (`centered_gradient`): clipping too.
 
-    The forward pass is the model's own: no statistics, no state, no row sees another.
+    The forward pass is the model's own: no statistics, no state, examples never interact.
 
     **The rate.** No statistics hold the size of pre-activations during the training, so large rates
     need care where batch normalization needs none: with a rate of 0.3 units may die, the loss of a
@@ -93,7 +93,7 @@ def normalizer_free(
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters,
             without batch normalization and with biases in its layers; for NNX ``lambda params, x:
             functional.apply(params, state, x, train=False)[0]`` of a model that
-            `replace_batch_norm` returned. Without dropout and stochastic depth, which belong into
+            `replace_batch_norm` returned. Without dropout and stochastic depth, which belong in
             the loss alone. Or a reading in the place of ``apply``, ``params`` and ``*inputs``:
             ``normalizer_free(net, optimizer)``; `read` takes the names of learned queries,
             ``as_inputs``.
@@ -124,8 +124,8 @@ def normalizer_free(
         ValueError: if every kernel makes a result, as `traced_layout` for parameters that are not
             understood, as `residual_factors` for branches that no factor scales, for an expression
             that matches no kernel, and for pre-activations that are not finite.
-        TypeError: for an optimizer that is none, an ``apply`` that is no function, and one string
-            in the place of several expressions.
+        TypeError: if ``optimizer`` is not an optax transformation, ``apply`` is not a function, or
+            ``heads`` is one string in the place of several expressions.
 
     Warns:
         UserWarning: if no hidden layer has a bias, which batch normalization brought along; if no
@@ -251,7 +251,7 @@ def warn_of_few_values(net: Reading, roles: Roles) -> None:
             f"the units of the kernels {listed(few)} are fitted to {numbers} values, one per row "
             f"and position; wanted {FEW} or more: behind a pooling each row has one. The variance "
             "on other rows is (n - 1)/(n - 3) times that of n Gaussian values, which has no bound "
-            "up to n = 3. Pass normalizer_free some hundred rows; the training may take fewer per "
+            "up to n = 3. Pass the call some hundred rows; the training may take fewer per "
             "update."
         )
 

@@ -32,8 +32,8 @@ def collect_preactivations(
 
     Args:
         net: the model, as `read` returns it.
-        params: the parameters of now, if they are not the reading's; nodes are made effective.
-        *inputs: the minibatch of now and the other arguments, if they are not the reading's.
+        params: current parameters, if they are not the reading's; nodes are made effective.
+        *inputs: the current minibatch and the other arguments, if they are not the reading's.
         layout: which leaves are kernels; None for the reading's. ``exclude("^head/")``
             leaves the logits out.
 

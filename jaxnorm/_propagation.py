@@ -74,8 +74,8 @@ def propagation(
 
     Args:
         net: the model, as `read` returns it.
-        params: the parameters of now, if they are not the reading's; nodes are made effective.
-        *inputs: the minibatch of now and the other arguments, if they are not the reading's.
+        params: current parameters, if they are not the reading's; nodes are made effective.
+        *inputs: the current minibatch and the other arguments, if they are not the reading's.
         loss: a scalar function of the output, for the gradient g. Without a loss, g (for
             ``dormant``) is that of a fixed random linear function of the output.
         layout: which leaves are kernels; None for the reading's.

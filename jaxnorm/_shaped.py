@@ -82,7 +82,7 @@ def shaped(
     if not callable(length) and (not hasattr(length, "__index__") or length < 1):
         raise ValueError(
             f"depth is {depth!r}; wanted the number of activations in a chain, at least 1, or the "
-            "result of traced_depth(apply, params, *inputs)."
+            "result of traced_depth(read(apply, params, *inputs))."
         )
     network = depth if callable(depth) else functools.partial(_chain, depth)
     rectifies = leaky_slope(activation) is not None or _is_rectifier(activation)

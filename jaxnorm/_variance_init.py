@@ -35,7 +35,7 @@ def variance_preserving_init(
         net: the model, as `read` returns it.
         params: random parameters, if they are not the reading's; reparametrized kernels are
             rescaled as such.
-        *inputs: the minibatch of now and the other arguments, if they are not the reading's.
+        *inputs: the current minibatch and the other arguments, if they are not the reading's.
         layout: which leaves are kernels; None for the reading's.
 
     Returns:

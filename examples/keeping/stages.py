@@ -44,6 +44,7 @@ VARIANTS = {
         Variant("full quiet", FULL, parts=("quiet",)),
         Variant("full zero sums", FULL, parts=("zero sums",)),
         Variant("full relative", FULL, parts=("relative",)),
+        Variant("full quiet, zero sums", FULL, parts=("quiet", "zero sums")),
         Variant("call proxy depthwise", clipped=True, proxy="depthwise"),
         Variant("call proxy all", clipped=True, proxy="all"),
         Variant("own slow", Averaged("slow", "plain"), decay=0.997),
@@ -117,6 +118,7 @@ SLOW = (
 )
 ZERO_SUMS = ("zero sums .9", "zero sums .9 clipped")
 OLDER = ("full quiet", "full zero sums", "full relative")
+BOTH = ("full quiet, zero sums",)
 BOUNDED = ("full bounded .1", "full bounded .2", "full bounded .5")
 PROXIES = ("call proxy depthwise", "call proxy all")
 SEEDS = (0, 1, 2)
@@ -182,6 +184,7 @@ STAGES = {
     ],
     "10 bounded, 1,000 updates": list(runs(GATE, BOUNDED[1:2], (0.3, 0.1), updates=1000)),
     "10 older parts": list(runs(GATE, OLDER, (0.1,), updates=1000)),
+    "10 both": list(runs(GATE, BOTH, (0.1, 0.3), updates=1000)),
     "10 proxy": list(runs(GATE[:2], PROXIES, (0.1,), updates=1000)),
     "11 gate, best rates": [
         *runs(GATE[::2], FIRST[:2], (0.1,), updates=1000, seeds=(1, 2)),

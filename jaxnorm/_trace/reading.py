@@ -49,7 +49,7 @@ class Reading:
         check_patterns(as_inputs, "as_inputs")
         self.params, self.inputs, self.as_inputs = params, inputs, as_inputs
         self.plain = plain_shapes(params)
-        self._apply, self._first = apply, self.plain
+        self._apply = apply
         self._traced: dict[Hashable, Traced | Exception] = {}
         self._interpreted: dict[Hashable, Program] = {}
         self._layout: Layout | None = None
@@ -57,13 +57,13 @@ class Reading:
 
     @classmethod
     def of(cls, apply: "Apply | Reading", params: PyTree, inputs: tuple[Any, ...]) -> "Reading":
-        """Returns a model's reading, or the given one at the parameters and inputs of now."""
+        """Returns a model's reading, or the given one at current parameters and inputs."""
         if isinstance(apply, Reading):
             return apply.now(params, inputs)
         return cls(apply, params, inputs)
 
     def now(self, params: PyTree, inputs: tuple[Any, ...]) -> "Reading":
-        """Returns the reading at the values of now; without parameters, at its own values."""
+        """Returns the reading at current values; without parameters, at its own values."""
         return self if params is None else self.at(params, inputs or self.inputs)
 
     def at(self, params: PyTree, inputs: tuple[Any, ...]) -> "Reading":
@@ -119,16 +119,15 @@ class Reading:
 
     def _key(self, inputs: tuple[Any, ...]) -> Hashable:
         """Returns what a trace depends on."""
-        return _shapes(inputs), _split((self.plain, inputs))
+        types = tuple(getattr(x, "dtype", None) for x in jax.tree.leaves(self.plain))
+        return types, _shapes(inputs), _split((self.plain, inputs))
 
     def _of_types(self, inputs: tuple[Any, ...]) -> Traced:
         """Returns the program that was traced for such inputs; raises what the model raised."""
         key = self._key(inputs)
         if key not in self._traced:
-            is_split = _split(self.plain) != _split(self._first)
-            params = self.plain if is_split else self._first
             try:
-                self._traced[key] = traced(self._apply, params, inputs)
+                self._traced[key] = traced(self._apply, self.plain, inputs)
             except Exception as error:  # whatever a model raises at a size that it is not made for
                 self._traced[key] = error
         found = self._traced[key]
@@ -141,9 +140,9 @@ def read(apply: Apply, params: PyTree, *inputs: Any, as_inputs: Sequence[str] = 
     """Traces a model once, for all functions of a model's program.
 
     Each of them takes the reading first: ``traced_layout(net)``, ``residual_factors(net)``,
-    ``normalizer_free(net, optimizer)``; those that run the program also take the parameters and
-    inputs of now, of the same shapes: ``input_means(net, params, x)``. None traces the model again,
-    except for other numbers of rows. The ``layout`` of each defaults to the reading's.
+    ``normalizer_free(net, optimizer)``; those that run the program also take current
+    parameters and inputs, of the same shapes: ``input_means(net, params, x)``. None traces the
+    model again, except for other types or numbers of rows. The ``layout`` of each defaults to the reading's.
 
     Args:
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters;
@@ -232,7 +231,7 @@ def plain_shapes(params: PyTree) -> PyTree:
 
 def _shapes(inputs: tuple[Any, ...]) -> Hashable:
     """Returns what a trace depends on: shapes and types of arrays, and the values of flags."""
-    flags = tuple((type(x), x) for x in inputs if is_flag(x))
+    flags = tuple((type(x), x) if is_flag(x) else None for x in inputs)
     leaves, structure = jax.tree.flatten([x for x in inputs if not is_flag(x)])
     return flags, structure, tuple((jnp.shape(x), jnp.result_type(x)) for x in leaves)
 

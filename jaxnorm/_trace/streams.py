@@ -100,7 +100,7 @@ def residual_streams(program: Program) -> Streams:
                 f"the parameters {listed(sorted(node.constant.sources))} are used inside a "
                 f"{node.primitive}, where residual_factors does not follow the stream; scale the "
                 "last kernel of each branch by hand, with scale_branches(raw, factors), and pass "
-                "quiet=False to normalizer_free.",
+                "quiet=False to normalizer_free, or fitted=False to moving_average_normalization.",
             )
     graph = Graph(nodes)
     streams = [x for x in stream_sums(graph, program) if not _is_added_to_inputs(graph, x)]

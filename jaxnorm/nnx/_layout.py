@@ -109,7 +109,7 @@ def _check_stacked_in_front(
         raise ValueError(
             f"the kernel {path!r} has the shape {shape}, and that of one {type(module).__name__} "
             f"is {declared}; wanted axes that are stacked in front of it alone. Stack along axis "
-            "0, or use traced_layout(apply, params, *inputs), which finds them."
+            "0, or use traced_layout(read(apply, params, *inputs)), which finds them."
         )
 
 

@@ -18,7 +18,7 @@ def check_module(model: Any) -> None:
             f"got a {type(model).__name__}, wanted a Flax NNX module. A model of Linen, Haiku or "
             "Equinox is a function of its parameters already: leave its BatchNorm layers out where "
             "it is written, and give it to normalizer_free(apply, params, optimizer, *inputs), or "
-            "to traced_layout(apply, params, *inputs) for a layout."
+            "to traced_layout(read(apply, params, *inputs)) for a layout."
         )
 
 
