@@ -516,7 +516,7 @@ def test_refusals() -> None:
         jn.moving_average_normalization(apply, params, 0.1, x)
     with pytest.raises(ValueError, match="groups is 0"):
         jn.moving_average_normalization(apply, params, sgd, x, groups=0)
-    with pytest.raises(ValueError, match="groups is 2.5"):
+    with pytest.raises(ValueError, match=r"groups is 2\.5"):
         jn.moving_average_normalization(apply, params, sgd, x, groups=2.5)
     with pytest.raises(ValueError, match="decay"):
         jn.moving_average_normalization(apply, params, sgd, x, decay=1.5)
@@ -563,3 +563,58 @@ def test_bfloat16_keeps_its_type_and_float32_averages() -> None:
     )  # fmt: skip
     as_wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), narrow)
     assert_close(jn.effective(as_wide), jn.effective(wide), 0.05)
+
+
+def test_parameters_that_the_loss_casts() -> None:
+    """Float32 parameters, computed with in bfloat16: a convolution takes no mixed types."""
+    network, (x, _) = NETWORKS["chain"], minibatch()
+    _, in_loss, raw, _ = called(network, parameters(network, x), x)
+    x = 2 * x + 1
+
+    def cast(entry: Any) -> Any:
+        if not isinstance(entry, jn.MovingAverages):
+            return entry.astype(jnp.bfloat16)
+        parts = {name: getattr(entry, name).astype(jnp.bfloat16) for name in ("direction", "scale")}
+        return entry.replaced(**parts)
+
+    def loss(raw: Any) -> jax.Array:
+        low = jax.tree.map(cast, raw, is_leaf=lambda x: isinstance(x, jn.MovingAverages))
+        return square(in_loss(low, x.astype(jnp.bfloat16))).astype(jnp.float32)
+
+    gradient = jax.grad(loss)(raw)
+    assert gradient["first"]["kernel"].direction.dtype == jnp.float32
+    wide = jax.grad(lambda raw: square(in_loss(raw, x)))(raw)
+    assert_close(gradient["first"]["kernel"].mean, wide["first"]["kernel"].mean, 0.1)
+
+
+def test_rows_that_share_an_axis_with_positions_are_one_group() -> None:
+    _, params, x = dense()
+
+    def tokens(params: Any, x: jax.Array) -> jax.Array:
+        h = x.reshape(-1, 5)
+        for layer in params[:-1]:
+            h = jax.nn.relu(h @ layer["kernel"] + layer["bias"][None])
+        return h @ params[-1]["kernel"] + params[-1]["bias"][None]
+
+    x, sgd = x.reshape(16, 4, 5), optax.sgd(0.1)
+    grads = []
+    for groups in (None, 1):
+        in_loss, raw, _ = jn.moving_average_normalization(tokens, params, sgd, x, groups=groups)
+        grads.append(jax.grad(lambda raw, f=in_loss: square(f(raw, x)))(raw))
+    assert_close(*grads, 1e-6)
+    in_loss, raw, _ = jn.moving_average_normalization(tokens, params, sgd, x, groups=4)
+    with pytest.raises(ValueError, match="none of whose axes counts the rows"):
+        in_loss(raw, x)
+
+
+def test_what_would_lose_the_offset_is_refused() -> None:
+    apply, params, x = dense()
+    _, raw, tx = jn.moving_average_normalization(apply, params, optax.sgd(0.1), x)
+    with pytest.raises(TypeError, match="a part of the layer's bias"):
+        jn.scale_branches(raw, jax.tree.map(lambda _: 0.5, params))
+    with pytest.raises(TypeError, match="are reparametrized; wanted plain ones"):
+        jn.moving_average_normalization(apply, raw, optax.sgd(0.1), x)
+    is_kept = lambda path, _: not jax.tree_util.keystr(path).endswith(".scale")  # noqa: E731
+    half = optax.masked(tx, jax.tree.map_with_path(is_kept, raw))
+    with pytest.raises(TypeError, match="a whole MovingAverages"):
+        half.init(raw)

@@ -176,3 +176,16 @@ def test_a_model_of_one_batch_size_is_traced_once_at_another() -> None:
         with pytest.raises(ValueError, match="no axis of which grows"):
             jn.propagation(net)
     assert sorted(tries) == [8, 16]
+
+
+def test_flags_are_told_apart_by_their_positions() -> None:
+    def apply(params, x, mask, shift):
+        y = x @ params["w"]
+        y = y if mask is None else y * mask
+        return y if shift is None else y + shift
+
+    params, x, ones = {"w": jnp.ones((2, 2))}, jnp.ones((3, 2)), jnp.full((3, 2), 2.0)
+    net = jn.read(apply, params, x, ones, None)
+    assert jn.collect_preactivations(net, params, x, ones, None)[0][0, 0] == 4
+    assert jn.collect_preactivations(net, params, x, None, ones)[0][0, 0] == 4
+    assert jn.collect_preactivations(net, params, x, None, 3 * ones)[0][0, 0] == 8

@@ -142,7 +142,8 @@ def read(apply: Apply, params: PyTree, *inputs: Any, as_inputs: Sequence[str] = 
     Each of them takes the reading first: ``traced_layout(net)``, ``residual_factors(net)``,
     ``normalizer_free(net, optimizer)``; those that run the program also take current
     parameters and inputs, of the same shapes: ``input_means(net, params, x)``. None traces the
-    model again, except for other types or numbers of rows. The ``layout`` of each defaults to the reading's.
+    model again, except for other types or numbers of rows. The ``layout`` of each defaults to the
+    reading's.
 
     Args:
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters;
