@@ -127,9 +127,8 @@ class _Units:
         if not call.keeps_units:
             raise _unordered_units(call.path)
         self.rounded.update([call.path] if call.is_rounded else [])
-        sample_axes = [axis for axis in range(call.output.ndim) if axis not in call.unit_axes]
-        units = tuple(call.output.shape[axis] for axis in sorted(call.unit_axes))
-        bias = self.added_bias(call, units)
+        sample_axes, units = [*call.positions], call.units
+        bias = self.added_bias(call)
         phases = () if call.path in self.channels else _seen_phases(call)
         is_first = call.path not in collected
         new_bias, scale, factor = (
@@ -153,13 +152,15 @@ class _Units:
         scale = scale * self.wanted[call.path]
         return scale, _per_unit(scale, self.plain[call.path], call, phases)
 
-    def added_bias(self, call: KernelCall, units: tuple[int, ...]) -> Values | None:
+    def added_bias(self, call: KernelCall) -> Values | None:
         """Returns the bias that the model adds to this product; None if it cannot be fitted."""
-        shape = (*self.plain[call.path].shape[: len(call.turns)], *units)
-        if call.bias is None or self.plain[call.bias].size != math.prod(shape):
+        kernel = self.plain[call.path]
+        size = math.prod((*kernel.shape[: len(call.turns)], *call.units))
+        if call.bias is None or self.plain[call.bias].size != size:
             return None
         self.bias_of.setdefault(call.path, call.bias)
-        return promote(self.plain[call.bias], call.output).reshape(shape)[call.turns]
+        bias: Values = call.of_layer(promote(self.plain[call.bias], call.output), kernel)
+        return bias
 
 
 def _with_channels(params: PyTree) -> set[Path]:

@@ -8,7 +8,7 @@ hold for the fields that have the kernel's shape. Placeholders (None, the Masked
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -348,6 +348,11 @@ def layout_by(select: Select) -> Layout:
         return _entry_axes(entry, None if is_absent(entry) else select(path, entry))
 
     return lambda params: map_entries(axes_of, params)
+
+
+def layout_at(axes: Mapping[Path, Axes]) -> Layout:
+    """Returns the layout of these axes by path, with all other leaves unconstrained."""
+    return layout_by(lambda path, _: axes.get(path))
 
 
 def _layout_by_name(name: str, unit_axis: int) -> Layout:

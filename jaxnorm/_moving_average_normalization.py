@@ -18,11 +18,11 @@ from jaxnorm._checks import (
     check_params,
 )
 from jaxnorm._input_means import check_finite_statistics, check_same_tree
-from jaxnorm._layout import layout_by, map_kernels
+from jaxnorm._layout import layout_at, map_kernels
 from jaxnorm._moving_averages import (
-    EPSILON,
     MovingAverages,
     Values,
+    deviation,
     moved,
     normalized_backward,
 )
@@ -172,7 +172,7 @@ def moving_average_normalization(
     factors = residual_factors(net) if fitted else None
     done = (DATA, BRANCHES) if fitted else ()
     if fitted and zero_sums and (paths := roles.zero_sums & fan_in.keys()):
-        layout = layout_by(lambda path, _: fan_in[path] if path in paths else None)
+        layout = layout_at({path: fan_in[path] for path in paths})
         net = net.at(map_kernels(center, layout, net.params), net.inputs)
         parts = centered_gradient(layout), optimizer, zero_sum_projection(layout)
         optimizer, done = optax.chain(*parts), (*done, ZERO_SUMS)
@@ -218,7 +218,7 @@ def _check_plain(net: Reading, paths: Iterable[Path]) -> None:
 
 def _in_loss(net: Reading, fan_in: dict[Path, Axes], groups: int | None) -> InLoss:
     """Returns the model with batch normalization's backward pass at these kernels."""
-    layout = layout_by(lambda path, _: fan_in.get(path))
+    layout = layout_at(fan_in)
 
     def apply_in_loss(raw: PyTree, *inputs: Any) -> Any:
         nodes = {path: x for path, x in named_entries(raw) if path in fan_in}
@@ -302,19 +302,18 @@ def _statistics(
 
     With ``scales`` each product goes on as batch normalization would return it, with β = 0.
     """
-    layout = layout_by(lambda path, _: fan_in.get(path))
+    layout = layout_at(fan_in)
 
     def measured(params: PyTree, *inputs: Any) -> Any:
         plain = dict(named_entries(params))
 
         def visit(call: KernelCall, collected: Any) -> tuple[Values, Any]:
-            y, rows = promote(call.output), _positions(call)
+            y, rows = promote(call.output), call.positions
             found = collected.get(call.path, (y.mean(rows), y.var(rows)))
             if scales is None:
                 return call.output, found
-            mean, std = found[0], jnp.sqrt(found[1] + EPSILON)
-            layers = plain[call.path].shape[: len(call.turns)]
-            bias = promote(plain[biases[call.path]]).reshape((*layers, *mean.shape))[call.turns]
+            mean, std = found[0], deviation(found[1])
+            bias = call.of_layer(promote(plain[biases[call.path]]), plain[call.path])
             expanded = partial(jnp.expand_dims, axis=rows)
             y = (y - expanded(mean)) * expanded(scales[call.path] / std) - expanded(bias)
             return y.astype(call.output.dtype), found
@@ -327,11 +326,6 @@ def _statistics(
         several = {path: values[index] for path, values in statistics.items()}
         check_finite_statistics(several, "moving_average_normalization")
     return statistics
-
-
-def _positions(call: KernelCall) -> tuple[int, ...]:
-    """Returns the axes of a product that are no units: rows and positions."""
-    return tuple(axis for axis in range(call.output.ndim) if axis not in call.unit_axes)
 
 
 def _node(

@@ -26,6 +26,11 @@ TINY = 2.0**-60
 LEAST_VALUES = 3
 
 
+def deviation(variance: Values) -> Values:
+    """Returns the standard deviation that batch normalization divides by."""
+    return jnp.sqrt(variance + EPSILON)
+
+
 class MovingAverages(Reparametrization):
     """Kernel that moving averages of its units' mean and variance normalize: w = γ V / σ.
 
@@ -74,7 +79,7 @@ class MovingAverages(Reparametrization):
 
     def std(self) -> Values:
         """Returns σ."""
-        return jnp.sqrt(promote(self.variance) + EPSILON)
+        return deviation(promote(self.variance))
 
     def factor(self) -> Values:
         """Returns γ / σ, by which the unit is multiplied."""
@@ -108,7 +113,7 @@ class MovingAverages(Reparametrization):
 
 
 class Sums(NamedTuple):
-    """How the statistics of a product are summed.
+    """Axes and groups over which the statistics of a product are summed.
 
     Attributes:
         places: the axes of the product that count units, in the kernel's order.
@@ -155,20 +160,12 @@ def normalized_backward(call: KernelCall, node: MovingAverages, groups: int) -> 
     in its group, δ - mean(δ) - ŷ mean(δ ŷ), where ŷ is standardized by the group. The gradient of
     the scale is its own; those of the averages carry the sums of V x about the old average.
     """
-    places = tuple(sorted(call.unit_axes))
     rows = call.sample_axis if groups > 1 else None
-    of_units = [call.output.shape[place] for place in places]
     statistics = [
-        _of_layer(x, call, of_units) for x in (node.scale, node.mean, node.variance, node.count)
+        call.of_layer(x, node.direction) for x in (node.scale, node.mean, node.variance, node.count)
     ]
-    sums = Sums(places, rows, groups, str(call.path))
+    sums = Sums(tuple(sorted(call.unit_axes)), rows, groups, str(call.path))
     return _normalized(sums, *vary_alike(call.output, *statistics))
-
-
-def _of_layer(values: Values, call: KernelCall, of_units: list[int]) -> Values:
-    """Returns the values of one layer of a stack, in the shape of the product's units."""
-    stack = values.shape[: len(call.turns)]
-    return values.reshape((*stack, *of_units))[call.turns]
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -195,8 +192,7 @@ def _forward(sums: Sums, y: Values, *statistics: Values) -> tuple[Values, Any]:
 
 def _backward(sums: Sums, saved: Any, delta: Values) -> tuple[Values, ...]:
     y, scale, mean, variance, count = saved
-    std = jnp.sqrt(variance + EPSILON)
-    factor = promote(scale) / std
+    factor = promote(scale) / deviation(variance)
     d = sums.split(promote(delta))
     z = sums.split(promote(y)) - sums.along(factor * mean, y)
     axes = sums.axes(z)
@@ -236,8 +232,9 @@ def moved(node: MovingAverages, gradient: MovingAverages, decay: float) -> Movin
     first, second = quotient(gradient.mean, n), quotient(gradient.variance, n)
     variance = jnp.maximum(second - first**2, 0)
     is_measured = (n != 0) & jnp.isfinite(first) & jnp.isfinite(variance)
-    kept = jnp.where(is_measured, decay, 1.0)
+    mean = node.mean + (1 - decay) * first
+    variance = decay * node.variance + (1 - decay) * variance
     return node.replaced(
-        mean=node.mean + jnp.where(is_measured, (1 - decay) * first, 0),
-        variance=kept * node.variance + jnp.where(is_measured, (1 - decay) * variance, 0),
+        mean=jnp.where(is_measured, mean, node.mean),
+        variance=jnp.where(is_measured, variance, node.variance),
     )

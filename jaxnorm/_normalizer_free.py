@@ -15,7 +15,7 @@ from jaxnorm._centered_inputs import centered_inputs
 from jaxnorm._checks import check_optimizer, warn
 from jaxnorm._data_dependent_init import data_dependent_init
 from jaxnorm._decoupled_scales import decoupled_scales
-from jaxnorm._layout import Layout, layout_by, map_kernels
+from jaxnorm._layout import Layout, layout_at, map_kernels
 from jaxnorm._numerics import nonzero, promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._roles import Roles, roles_of
@@ -257,7 +257,7 @@ def warn_of_few_values(net: Reading, roles: Roles) -> None:
 
 
 def _layout_of(roles: Roles, paths: set[Path]) -> Layout:
-    return layout_by(lambda path, _: roles.fan_in[path] if path in paths else None)
+    return layout_at({path: roles.fan_in[path] for path in paths})
 
 
 def _fitted(net: Reading, raw: PyTree, roles: Roles, factors: PyTree | None) -> PyTree:

@@ -1,4 +1,4 @@
-"""What batch normalization does, without it: gamma decay and population statistics.
+"""Gamma decay and population statistics, the parts of batch normalization taken one by one.
 
 Luo et al. 2019. The paper's closed forms and dynamics are in `jaxnorm.theory.batch_norm`.
 """

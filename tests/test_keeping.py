@@ -30,40 +30,15 @@ from examples.keeping.variants import (
 from examples.networks.mbconv import MBConvNet
 from examples.networks.mobilenet import MobileNetV2
 from examples.networks.unet import UNet
+from tests.kept_networks import CLASSES, assert_close, minibatch, parameters
 
-CLASSES, WIDTH = 3, 4
+WIDTH = 4
 TINY = {
     name: partial(getattr(networks, name), classes=CLASSES, width=WIDTH)
     for name in ("chain", "residual", "mobilenet", "mbconv", "bottleneck", "unet")
 }
 SHORT = TINY | {name: partial(TINY[name], blocks=3) for name in ("mobilenet", "mbconv")}
 stop = jax.lax.stop_gradient
-
-
-def rows(dtype: Any = jnp.float32) -> tuple[jax.Array, jax.Array]:
-    draw = np.random.default_rng(0)
-    x, y = draw.normal(0.3, 1, (6, 8, 8, 3)), draw.integers(0, CLASSES, 6)
-    return jnp.asarray(x, dtype), jnp.asarray(y, jnp.int32)
-
-
-def parameters(network: Any, x: jax.Array) -> Any:
-    """Returns random parameters; the first scale of each layer is 0."""
-    draw = np.random.default_rng(1)
-    params = drawn(network, jax.random.key(0), x[:1])
-    for leaf in params.values():
-        for part in leaf.keys() - {"kernel"}:
-            values = draw.normal(part == "scale", 0.3, leaf[part].shape)
-            values[0] *= part != "scale"
-            leaf[part] = jnp.asarray(values, x.dtype)
-    return params
-
-
-def assert_close(made: Any, wanted: Any, tolerance: float) -> None:
-    """Compares each leaf on the scale of the largest entry of its tree."""
-    size = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(wanted))
-    jax.tree.map(
-        partial(np.testing.assert_allclose, rtol=tolerance, atol=tolerance * size), made, wanted
-    )
 
 
 def kept_gradient(network: Any, params: Any, averages: Any, x: Any, y: Any, s: Settings) -> Any:
@@ -93,7 +68,7 @@ CASES = [
 @pytest.mark.parametrize(("name", "wide", "exact"), CASES)
 def test_with_the_moments_of_the_step_it_is_batch_normalization(name, wide, exact) -> None:
     with jax.enable_x64(wide):
-        network, (x, y) = SHORT[name], rows(jnp.float64 if wide else jnp.float32)
+        network, (x, y) = SHORT[name], minibatch(jnp.float64 if wide else jnp.float32)
         params = parameters(network, x)
         loss = lambda params: cross_entropy(batch_normalized(network, params, x)[0], y)  # noqa: E731
         wanted = jax.jit(jax.value_and_grad(loss))(params)
@@ -134,7 +109,7 @@ def as_ours(model: nnx.Module, params: Any) -> Any:
     ("name", "make"), [("mobilenet", MobileNetV2), ("mbconv", MBConvNet), ("unet", UNet)]
 )
 def test_it_is_flax_s_batch_normalization_in_the_committed_networks(name, make) -> None:
-    network, (x, y) = TINY[name], rows()
+    network, (x, y) = TINY[name], minibatch()
     model = make(nnx.Rngs(0), x.shape[1:], CLASSES, width=WIDTH)
     params = as_ours(model, drawn(network, jax.random.key(0), x[:1]))
     loss = nnx.jit(nnx.value_and_grad(lambda model: cross_entropy(model(x), y)))
@@ -167,7 +142,7 @@ def test_own_is_batch_normalization_of_each_layer_alone(name: str) -> None:
         return SHORT[name](layer, x)
 
     with jax.enable_x64(True):
-        x, y = rows(jnp.float64)
+        x, y = minibatch(jnp.float64)
         params = parameters(SHORT[name], x)
         loss = lambda params: cross_entropy(own(params, x), y)  # noqa: E731
         averages = batch_normalized(SHORT[name], params, x)[1]
@@ -196,7 +171,7 @@ def root_mean_square(network: Any, params: Any, x: jax.Array) -> jax.Array:
 @pytest.mark.parametrize("name", ["residual", "mbconv"])
 def test_averages_that_forget_at_once_are_those_of_the_step(name: str, zero_sums: bool) -> None:
     with jax.enable_x64(True):
-        network, (x, y) = SHORT[name], rows(jnp.float64)
+        network, (x, y) = SHORT[name], minibatch(jnp.float64)
         params, s = parameters(SHORT[name], x), Averaged(zero_sums=zero_sums)
         logits = root_mean_square if zero_sums else lambda *a: batch_normalized(*a)[0]
         loss = lambda params: cross_entropy(logits(network, params, x), y)  # noqa: E731
@@ -212,7 +187,7 @@ def test_averages_that_forget_at_once_are_those_of_the_step(name: str, zero_sums
 @pytest.mark.usefixtures("small_programs")
 @pytest.mark.parametrize("backward", ["own", "full"])
 def test_the_forward_pass_is_that_of_the_plain_network(backward: str) -> None:
-    network, (x, _) = TINY["residual"], rows()
+    network, (x, _) = TINY["residual"], minibatch()
     params = parameters(network, x)
     averages = batch_normalized(network, params, x[:3])[1]
     logits = forward(network, params, averages, x, Settings(backward))[0]
@@ -233,7 +208,7 @@ KINDS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_library_reads_the_same_function(kind: Kind) -> None:
-    x, _ = rows()
+    x, _ = minibatch()
     draw = np.random.default_rng(3)
     inputs = 1 if kind.depthwise else 3
     kernel = jnp.asarray(draw.normal(size=(kind.window, kind.window, inputs, kind.units)), x.dtype)
@@ -241,7 +216,7 @@ def test_the_library_reads_the_same_function(kind: Kind) -> None:
 
 
 def test_statistics_estimated_anew_are_those_of_all_rows_of_a_first_layer() -> None:
-    x, _ = rows()
+    x, _ = minibatch()
     params = parameters(TINY["chain"], x)
     anew = estimated_anew(TINY["chain"], params, x.reshape(3, 2, *x.shape[1:]))["first"]
     a = np.asarray(product(x, params["first"]["kernel"], Kind(WIDTH, 3)), np.float64)
@@ -253,7 +228,7 @@ def test_statistics_estimated_anew_are_those_of_all_rows_of_a_first_layer() -> N
 def test_averages_that_look_ahead_are_those_of_the_next_parameters() -> None:
     """With a decay of 0, they are batch normalization's on the same examples after the step."""
     with jax.enable_x64(True):
-        x, y = rows(jnp.float64)
+        x, y = minibatch(jnp.float64)
         variant = Variant("ahead", Settings("full"), decay=0.0, ahead=True)
         training = make_training(TINY["residual"], variant, x)
         update = jax.jit(partial(step, training))
@@ -272,7 +247,7 @@ def test_proxies_are_the_moments_of_gaussian_activations(activation: Any) -> Non
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_programs")
 def test_the_call_with_proxies_starts_with_unit_variance_and_trains() -> None:
-    x, y = rows()
+    x, y = minibatch()
     network = SHORT["mobilenet"]
     training = make_training(network, Variant("call", clipped=True, proxy="all"), x)
     carry = training.start(0, x)
@@ -293,7 +268,7 @@ def shifted_leaves(training: Any, carry: Any) -> list[Any]:
 @pytest.mark.usefixtures("small_programs")
 @pytest.mark.parametrize("part", ["quiet", "zero sums", "relative"])
 def test_older_parts_do_what_their_names_say(part: str) -> None:
-    x, y = rows()
+    x, y = minibatch()
     training = make_training(TINY["residual"], Variant("full", Settings("full"), parts=(part,)), x)
     start = training.start(0, x)
     if part == "quiet":

@@ -16,8 +16,8 @@ from examples.keeping.networks import Kind, convolution, drawn, plain
 from examples.keeping.reference import EPSILON, Settings
 from examples.keeping.variants import batch_normalized, cross_entropy, without_scales
 from tests.devices import AXIS_TYPES, collectives, mesh
+from tests.kept_networks import CLASSES, assert_close, minibatch, parameters
 
-CLASSES, ROWS = 3, 6
 NETWORKS = {
     name: partial(getattr(networks, name), classes=CLASSES, width=4)
     for name in ("chain", "residual", "bottleneck")
@@ -45,24 +45,6 @@ def small_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Convolutions as single operations, which compile faster than products of matrices."""
     for module in (reference, variants, networks):
         monkeypatch.setattr(module, "product", convolution)
-
-
-def minibatch(rows: int = ROWS, dtype: Any = jnp.float32) -> tuple[jax.Array, jax.Array]:
-    draw = np.random.default_rng(0)
-    x, y = draw.normal(0.3, 1, (rows, 8, 8, 3)), draw.integers(0, CLASSES, rows)
-    return jnp.asarray(x, dtype), jnp.asarray(y, jnp.int32)
-
-
-def parameters(network: Any, x: jax.Array) -> Any:
-    """Returns batch normalization's parameters, with scales of both signs."""
-    draw = np.random.default_rng(1)
-    params = drawn(network, jax.random.key(0), x[:1])
-    for leaf in params.values():
-        for part in leaf.keys() - {"kernel"}:
-            values = draw.normal(part == "scale", 0.3, leaf[part].shape)
-            values[0] *= -1 if part == "scale" else 1
-            leaf[part] = jnp.asarray(values, x.dtype)
-    return params
 
 
 def called(network: Any, params: Any, x: jax.Array, optimizer: Any = None, **options: Any) -> Any:
@@ -101,14 +83,6 @@ def of_batch_normalization(gradient: Any) -> Any:
     }
 
 
-def assert_close(made: Any, wanted: Any, tolerance: float) -> None:
-    """Compares each leaf on the scale of the largest entry of its tree."""
-    size = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(wanted))
-    jax.tree.map(
-        partial(np.testing.assert_allclose, rtol=tolerance, atol=tolerance * size), made, wanted
-    )
-
-
 #: In float64; the larger ones take long to compile.
 SLOW = ("bottleneck", "mbconv", "mobilenet")
 
@@ -119,8 +93,8 @@ SLOW = ("bottleneck", "mbconv", "mobilenet")
 )
 def test_with_the_averages_of_the_step_it_is_batch_normalization(name: str) -> None:
     with jax.enable_x64(True):
-        network, (x, y) = NETWORKS[name], minibatch(dtype=jnp.float64)
-        params = parameters(network, x)
+        network, (x, y) = NETWORKS[name], minibatch(jnp.float64)
+        params = parameters(network, x, -1)
         loss = lambda params: cross_entropy(batch_normalized(network, params, x)[0], y)  # noqa: E731
         wanted = jax.jit(jax.value_and_grad(loss))(params)
         _, apply_in_loss, raw, _ = called(network, params, x)
@@ -131,7 +105,7 @@ def test_with_the_averages_of_the_step_it_is_batch_normalization(name: str) -> N
 
 def test_the_loss_sees_the_plain_network_to_the_bit() -> None:
     network, (x, _) = NETWORKS["residual"], minibatch()
-    apply, apply_in_loss, raw, _ = called(network, parameters(network, x), x)
+    apply, apply_in_loss, raw, _ = called(network, parameters(network, x, -1), x)
     # As single operations: compilers round two programs differently.
     with jax.disable_jit():
         made, wanted = apply_in_loss(raw, x), apply(jn.effective(raw), x)
@@ -151,7 +125,7 @@ def test_it_starts_as_batch_normalization() -> None:
 
 def test_branches_start_with_the_scales_of_the_call() -> None:
     network, (x, _) = NETWORKS["residual"], minibatch()
-    apply, _, raw, _ = called(network, parameters(network, x), x)
+    apply, _, raw, _ = called(network, parameters(network, x, -1), x)
     factors = jn.residual_factors(jn.read(apply, jn.effective(raw), x))
     for name in ("block 0/first", "block 1/second"):
         np.testing.assert_allclose(raw[name]["kernel"].scale, factors[name]["kernel"])
@@ -160,7 +134,7 @@ def test_branches_start_with_the_scales_of_the_call() -> None:
 
 def test_unfitted_it_starts_as_the_given_function() -> None:
     network, (x, _) = NETWORKS["residual"], minibatch()
-    params = parameters(network, x)
+    params = parameters(network, x, -1)
     apply, _, raw, _ = called(network, params, x, fitted=False)
     wanted = apply(without_scales(params), x)
     np.testing.assert_allclose(apply(jn.effective(raw), x), wanted, rtol=1e-4, atol=1e-5)
@@ -183,8 +157,8 @@ def test_twenty_updates_are_those_of_the_reference(name: str, zero_sums: bool) -
     """
     shaped = variants.zero_sums if zero_sums else lambda params: params
     with jax.enable_x64(True):
-        network, (x, y) = NETWORKS["residual"], minibatch(dtype=jnp.float64)
-        params, tx = shaped(parameters(network, x)), OPTIMIZERS[name]
+        network, (x, y) = NETWORKS["residual"], minibatch(jnp.float64)
+        params, tx = shaped(parameters(network, x, -1)), OPTIMIZERS[name]
         averages = batch_normalized(network, params, x)[1]
         _, apply_in_loss, raw, ours = called(network, params, x, tx, zero_sums=zero_sums)
         raw = with_averages(raw, params, averages)
@@ -474,7 +448,7 @@ def test_a_kernel_that_is_used_twice_has_one_average() -> None:
 
 def test_gates_and_heads_stay_plain() -> None:
     network, (x, _) = NETWORKS["mbconv"], minibatch()
-    _, _, raw, _ = called(network, parameters(network, x), x)
+    _, _, raw, _ = called(network, parameters(network, x, -1), x)
     plain = {name for name, leaf in raw.items() if isinstance(leaf["kernel"], jax.Array)}
     assert plain == {"classifier"} | {name for name in raw if "gate" in name}
 
@@ -568,7 +542,7 @@ def test_bfloat16_keeps_its_type_and_float32_averages() -> None:
 def test_parameters_that_the_loss_casts() -> None:
     """Float32 parameters, computed with in bfloat16: a convolution takes no mixed types."""
     network, (x, _) = NETWORKS["chain"], minibatch()
-    _, in_loss, raw, _ = called(network, parameters(network, x), x)
+    _, in_loss, raw, _ = called(network, parameters(network, x, -1), x)
     x = 2 * x + 1
 
     def cast(entry: Any) -> Any:

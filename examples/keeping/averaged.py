@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from examples.keeping.networks import Kind, Network, Params, along, normalized, product
+from examples.keeping.networks import Kind, Network, Params, along, normalized, passed, product
 from examples.keeping.reference import EPSILON, over_examples, projected, standardized, stop
 
 
@@ -101,15 +101,7 @@ def forward(
 
     The gradient by ``averages`` has their new backward averages.
     """
-    measured = {}
-
-    def standardize(name: str, x: jax.Array, kind: Kind) -> jax.Array:
-        kernel, average = params[name]["kernel"], averages[name]
-        y = kept(kernel, average, x, kind, s)
-        measured[name] = moments(stop(y), average, stop(x), kernel, kind, s)
-        return y
-
-    return normalized(network, params, standardize, x), measured
+    return passed(network, params, averages, x, (kept, moments), s)
 
 
 def kept(kernel: jax.Array, average: Slow, x: jax.Array, kind: Kind, s: Averaged) -> jax.Array:

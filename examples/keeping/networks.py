@@ -108,6 +108,22 @@ def normalized(network: Network, params: Params, standardize: Layer, x: jax.Arra
     return network(layer, x)
 
 
+def passed(
+    network: Network, params: Params, averages: Any, x: jax.Array, of_layer: Any, s: Any
+) -> tuple[jax.Array, dict[str, Any]]:
+    """Returns the logits and moments by layer; ``of_layer`` are a layer's ŷ and its moments."""
+    (kept, moments), stop = of_layer, jax.lax.stop_gradient
+    measured = {}
+
+    def standardize(name: str, x: jax.Array, kind: Kind) -> jax.Array:
+        kernel, average = params[name]["kernel"], averages[name]
+        y = kept(kernel, average, x, kind, s)
+        measured[name] = moments(stop(y), average, stop(x), kernel, kind, s)
+        return y
+
+    return normalized(network, params, standardize, x), measured
+
+
 def drawn(network: Network, key: jax.Array, x: jax.Array) -> Params:
     """Returns random kernels, scales of 1 and biases of 0."""
     params: Params = {}

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from examples.keeping.networks import Kind, Network, Params, along, normalized, product
+from examples.keeping.networks import Kind, Network, Params, along, passed, product
 
 EPSILON = 1e-5
 stop = jax.lax.stop_gradient
@@ -80,15 +80,7 @@ def forward(
     network: Network, params: Params, averages: dict[str, Moments], x: jax.Array, s: Settings
 ) -> tuple[jax.Array, dict[str, Moments]]:
     """Returns the logits, and the moments of these examples by layer."""
-    measured = {}
-
-    def standardize(name: str, x: jax.Array, kind: Kind) -> jax.Array:
-        kernel, average = params[name]["kernel"], averages[name]
-        y = kept(kernel, average, x, kind, s)
-        measured[name] = moments(stop(y), average, stop(x), kernel, kind, s)
-        return y
-
-    return normalized(network, params, standardize, x), measured
+    return passed(network, params, averages, x, (kept, moments), s)
 
 
 def kept(kernel: jax.Array, average: Moments, x: jax.Array, kind: Kind, s: Settings) -> jax.Array:

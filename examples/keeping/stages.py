@@ -31,9 +31,6 @@ VARIANTS = {
         Variant("own long V", OWN, length=2.0),
         Variant("batch normalization long V", length=2.0),
         Variant("full young", FULL, young=True),
-        Variant("full bounded .1", FULL, bound=0.1),
-        Variant("full bounded .2", FULL, bound=0.2),
-        Variant("full bounded .5", FULL, bound=0.5),
         Variant("full ahead", FULL, ahead=True),
         Variant("full ahead clipped", FULL, ahead=True, clipped=True),
         Variant("full predicted long V", FULL._replace(predicted=True), length=2.0),
@@ -119,7 +116,6 @@ SLOW = (
 ZERO_SUMS = ("zero sums .9", "zero sums .9 clipped")
 OLDER = ("full quiet", "full zero sums", "full relative")
 BOTH = ("full quiet, zero sums",)
-BOUNDED = ("full bounded .1", "full bounded .2", "full bounded .5")
 PROXIES = ("call proxy depthwise", "call proxy all")
 SEEDS = (0, 1, 2)
 
@@ -178,11 +174,6 @@ STAGES = {
     "10 candidates": list(runs(GATE, ("full predicted",), (0.1, 0.3), updates=1000)),
     "10 bearing": list(runs(GATE[:0:-1], BEARING, (0.3,))),
     "10 ahead": list(runs(GATE, ("full ahead", "full ahead clipped"), (0.3,))),
-    "10 bounded": [
-        *runs(GATE[:0:-1], BOUNDED, (0.3,), (False, True)),
-        *runs(GATE[:1], BOUNDED, (0.3,), (False, True)),
-    ],
-    "10 bounded, 1,000 updates": list(runs(GATE, BOUNDED[1:2], (0.3, 0.1), updates=1000)),
     "10 older parts": list(runs(GATE, OLDER, (0.1,), updates=1000)),
     "10 both": list(runs(GATE, BOTH, (0.1, 0.3), updates=1000)),
     "10 proxy": list(runs(GATE[:2], PROXIES, (0.1,), updates=1000)),

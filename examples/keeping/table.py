@@ -136,7 +136,8 @@ def _draw_lines(axes: Any, cells: Cells, variants: dict[str, int]) -> None:
             seeds = [accuracy(row) for row in cells[variant, rate]]
             axes.plot([rate] * len(seeds), seeds, "o", ms=4, color=style["color"])
     every = sorted({rate for _, rate in cells})
-    axes.set(xscale="log", xlabel="learning rate", ylabel="test accuracy in %", ylim=(8, 68))
+    axes.set(xscale="log", xlabel="learning rate", ylabel="test accuracy in %")
+    axes.set_ylim(8, axes.get_ylim()[1] + 2)  # room for the highest mark
     axes.set_xticks(every, map(str, every))
     axes.minorticks_off()
     axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3)

@@ -45,8 +45,6 @@ class Variant(NamedTuple):
         clipped: whether the gradient of each layer is clipped to norm 1.
         ahead: whether a second forward pass moves the averages as each step moves the moments.
         parts: of the call, on slow averages: "quiet" branches, "zero sums", "relative" steps.
-        bound: largest length of a unit's step over that of its weights, in normalized layers; 0
-            for none.
         proxy: of the call: the layers with proxy normalization, "all" or those before "depthwise".
     """
 
@@ -59,7 +57,6 @@ class Variant(NamedTuple):
     clipped: bool = False
     ahead: bool = False
     parts: tuple[str, ...] = ()
-    bound: float = 0.0
     proxy: str = ""
 
     @property
@@ -85,7 +82,6 @@ class Training(NamedTuple):
         renewed: ``renewed(opt_state, params, memory, x) -> opt_state``, before every tenth update.
         plain_params: ``plain_params(params, memory)``, kernels and biases of the plain network.
         logits: ``logits(plain params, x)``.
-        bound: as in `Variant`.
     """
 
     start: Callable[..., Any]
@@ -95,7 +91,6 @@ class Training(NamedTuple):
     renewed: Callable[..., Any]
     plain_params: Callable[..., Params]
     logits: Callable[..., jax.Array]
-    bound: float = 0.0
 
 
 def batch_normalized(
@@ -163,23 +158,6 @@ def sgd(clipped: bool, relative: bool = False) -> optax.GradientTransformation:
     return optax.chain(clipping, decayed, optax.sgd(1.0, momentum=0.9), fixed)
 
 
-def bounded(updates: Params, params: Params, bound: float) -> Params:
-    """Returns updates of which no unit of a normalized layer moves by more than ``bound`` times."""
-
-    def of(update: jax.Array, kernel: jax.Array) -> jax.Array:
-        step, length = (
-            jnp.linalg.norm(x.reshape(-1, x.shape[-1]), axis=0) for x in (update, kernel)
-        )
-        return update * along(jnp.minimum(1, bound * length / (step + 1e-12)), update)
-
-    return {
-        name: leaf | {"kernel": of(leaf["kernel"], params[name]["kernel"])}
-        if "scale" in leaf
-        else leaf
-        for name, leaf in updates.items()
-    }
-
-
 def relative_step(updates: Any, params: Any) -> jax.Array:
     """Returns the mean over kernels of the length of the update over that of the kernel."""
     pairs = zip(jax.tree.leaves(updates), jax.tree.leaves(params), strict=True)
@@ -206,7 +184,6 @@ def step_of(
     (value, measured), (gradient, pulled) = value_and_gradient(params, memory)
     updates, opt_state = training.tx.update(gradient, opt_state, params)
     updates = jax.tree.map(lambda u: rate * u, updates)
-    updates = bounded(updates, params, training.bound) if training.bound else updates
     new = optax.apply_updates(params, updates)
     memory = training.after(t, memory, (measured, pulled, x), params, new)
     return (new, memory, opt_state), (value, relative_step(updates, params))
@@ -251,8 +228,7 @@ def make_training(
         return looked_ahead(network, averages, measured, new, x) if variant.ahead else averages
 
     plain_params = lambda params, memory: folded(shaped(params), memory)  # noqa: E731
-    logits = partial(plain, network)
-    return Training(start, tx, forward, after, as_it_is, plain_params, logits, variant.bound)
+    return Training(start, tx, forward, after, as_it_is, plain_params, partial(plain, network))
 
 
 def as_it_is(opt_state: Any, params: Any, memory: Any, x: jax.Array) -> Any:

@@ -59,6 +59,21 @@ class KernelCall(NamedTuple):
     phases: tuple[OutputPhase, ...] = ()
     is_rounded: bool = False
 
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """The axes of ``output`` that count no units: rows and positions."""
+        return tuple(axis for axis in range(self.output.ndim) if axis not in self.unit_axes)
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        """The sizes of the axes of units, in the order of the output."""
+        return tuple(self.output.shape[axis] for axis in sorted(self.unit_axes))
+
+    def of_layer(self, values: Any, kernel: Any) -> Any:
+        """Returns one value per unit of a whole kernel as those of this layer, of shape `units`."""
+        stack = kernel.shape[: len(self.turns)]
+        return values.reshape((*stack, *self.units))[self.turns]
+
 
 #: Pre-activations before their bias; after it; or before it, with the bias beside them.
 Bias = Literal["excluded", "included", "separate"]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from jaxnorm._checks import check_patterns
-from jaxnorm._layout import Layout, layout_by
+from jaxnorm._layout import Layout, layout_at
 from jaxnorm._mesh import varying_axes
 from jaxnorm._node import Axes, is_node
 from jaxnorm._paths import Path, is_absent, listed, named_entries
@@ -86,8 +86,7 @@ class Reading:
         Raises ValueError for parameters that are not understood.
         """
         if self._layout is None:
-            known = _fan_in_axes(self.program().facts, self.plain)
-            self._layout = layout_by(lambda path, _: known.get(path))
+            self._layout = layout_at(_fan_in_axes(self.program().facts, self.plain))
         return self._layout
 
     def program(self, kernels: Iterable[Path] | None = None, nodes: bool = False) -> Program:
