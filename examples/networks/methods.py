@@ -25,7 +25,7 @@ PARTS = {
 #: Standard deviations of noise on the scales, drawn per image and unit, by the name of the method.
 NOISES = {f"call + noise {stddev}": stddev for stddev in (0.1, 0.3)}
 
-METHODS = ("bn", "bn quiet", "gn", "agc", "mimicnorm", *PARTS, *NOISES)
+METHODS = ("bn", "bn quiet", "gn", "agc", "mimicnorm", "moving averages", *PARTS, *NOISES)
 
 #: The largest gradient of a unit relative to its weights, in adaptive gradient clipping.
 AGC = 0.1
@@ -41,6 +41,8 @@ class Prepared(NamedTuple):
         clips_layers: whether the optimizer clips the gradient of each layer.
         noise: the standard deviation of noise on the scales of all kernels but the classifier's.
         noiseless: regular expression of the classifier's path.
+        in_loss: ``in_loss(apply) -> (raw, x) -> logits``, of a form of the network, where the
+            logits in the loss are not those of ``plain``.
     """
 
     built: Built
@@ -49,6 +51,7 @@ class Prepared(NamedTuple):
     clips_layers: bool = True
     noise: float = 0.0
     noiseless: str = ""
+    in_loss: Callable[[Any], Callable[[Any, jax.Array], jax.Array]] | None = None
 
 
 def prepare(
@@ -79,6 +82,8 @@ def prepare(
         fitted = mimicnorm(built, x, entry.free, depth)
         drawn = fitted.built.draw
         return Prepared(fitted.built, lambda seed, tx: (drawn(seed), fitted.constrained(tx)))
+    if method == "moving averages":
+        return _moving_averages(built, fitted_on)
     if method in NOISES:
         called = _call(built, fitted_on, {})
         return called._replace(noise=NOISES[method], noiseless=entry.head)
@@ -142,20 +147,35 @@ def _call(built: Built, x: jax.Array, switches: dict[str, bool]) -> Prepared:
     return Prepared(built, start)
 
 
+def _moving_averages(built: Built, x: jax.Array) -> Prepared:
+    """Batch normalization's training in the plain network."""
+
+    def start(seed: Any, tx: optax.GradientTransformation) -> tuple[Any, Any]:
+        return jn.moving_average_normalization(built.logits, built.draw(seed), tx, x)[1:]
+
+    def in_loss(apply: Any) -> Any:
+        logits = lambda params, x: apply(params, built.state, x, train=True)[0]  # noqa: E731
+        return jn.moving_average_normalization(logits, built.params, optax.identity(), x)[0]
+
+    return Prepared(built, start, in_loss=in_loss)
+
+
 def has_input_means(method: str) -> bool:
     """Returns True if the optimizer's state has input means, which are renewed now and then."""
     return method in PARTS and method != "call - centered inputs"
 
 
 def optimizer(
-    name: str, rate: Any, decay: Any, steps: int, clips_layers: bool
+    name: str, rate: Any, decay: Any, steps: int, clips_layers: bool, warm_up: float = 0.1
 ) -> optax.GradientTransformation:
     """Returns SGD with momentum, AdamW or Muon, with warm-up, cosine, clipping and decay.
+
+    Of a warm-up of 0 the first update is of rate 0.
 
     "adamw relative" and "muon relative" move each kernel in proportion to its size: as without that
     where its root mean square is 1/4, as it is for 32 inputs and He's start.
     """
-    factor = optax.warmup_cosine_decay_schedule(0.0, 1.0, max(1, steps // 10), steps)
+    factor = optax.warmup_cosine_decay_schedule(0.0, 1.0, max(1, int(warm_up * steps)), steps)
     schedule: optax.Schedule = lambda count: rate * factor(count)  # noqa: E731
     clipping = jn.clip_by_layer_norm(1.0) if clips_layers else optax.identity()
     if name == "adamw":

@@ -56,6 +56,7 @@ class Plan(NamedTuple):
         bfloat16: whether the network computes in bfloat16.
         mapped: whether many runs are mapped at once.
         classes: the number of classes.
+        warm_up: the share of the updates in which the rate rises.
     """
 
     method: str
@@ -68,6 +69,7 @@ class Plan(NamedTuple):
     bfloat16: bool
     mapped: bool
     classes: int
+    warm_up: float = 0.1
 
 
 Outcome = dict[str, jax.Array]
@@ -112,11 +114,12 @@ def make_run(prepared: Prepared, plan: Plan) -> Callable[..., Outcome]:
     in_training = _in_training(apply, prepared)
 
     def run(split: Split, seed: Any, rate: Any, decay: Any) -> Outcome:
-        base = optimizer(plan.optimizer, rate, decay, plan.steps, prepared.clips_layers)
+        clips = prepared.clips_layers
+        base = optimizer(plan.optimizer, rate, decay, plan.steps, clips, plan.warm_up)
         raw, tx = prepared.start(seed, base)
 
         def loss_of(raw: Any, state: Any, key: Any, x: Any, y: Any) -> Any:
-            logits, state = in_training(key, prepared.plain(raw), state, x)
+            logits, state = in_training(key, raw, state, x)
             return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), state
 
         def step(carry: Any, inputs: Any) -> Any:
@@ -161,16 +164,20 @@ def _key_of(purpose: int, seed: Any, index: Any) -> jax.Array:
 
 
 def _in_training(apply: Callable[..., Any], prepared: Prepared) -> Callable[..., Any]:
-    """Returns ``applied(key, params, state, x) -> (logits, state)``, with the method's noise."""
+    """Returns ``applied(key, raw, state, x) -> (logits, state)``, with the method's noise."""
+    plain_of = prepared.plain
+    if prepared.in_loss is not None:
+        in_loss = prepared.in_loss(apply)
+        return lambda key, raw, state, x: (in_loss(raw, x), state)
     if not prepared.noise:
-        return lambda key, params, state, x: apply(params, state, x, train=True)
+        return lambda key, raw, state, x: apply(plain_of(raw), state, x, train=True)
     layout = jn.exclude(prepared.noiseless)
 
-    def applied(key: Any, params: Any, state: Any, x: Any) -> Any:
+    def applied(key: Any, raw: Any, state: Any, x: Any) -> Any:
         # Without batch normalization the state does not change.
         plain = lambda params, x: apply(params, state, x, train=True)[0]  # noqa: E731
         noisy = jn.with_scale_noise(plain, prepared.noise, layout=layout)
-        return noisy(key, params, x), state
+        return noisy(key, plain_of(raw), x), state
 
     return applied
 

@@ -46,10 +46,14 @@ KEYS = (
     "refresh",
     "momentum",
     "statistics",
+    "warm_up",
     "seed",
     "rate",
     "decay",
 )
+
+#: The share of the updates in which the rate rises, also of runs that do not say so.
+WARM_UP = 0.1
 
 #: Rows to which initial parameters are fitted.
 FITTED = {"photographs": 256, "shapes": 64, "pasted": 64}
@@ -77,6 +81,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--rows", type=int, nargs=3, default=[20000, 2000, 10000])
     parser.add_argument("--refresh", type=int, default=10, help="updates between input means")
     parser.add_argument("--momentum", type=float, default=0.9, help="of the input means")
+    parser.add_argument("--warm-up", type=float, default=WARM_UP, help="share of the updates")
     parser.add_argument("--augment", action="store_true")
     parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--lanes", type=int, default=1, help="trainings mapped in one program")
@@ -103,6 +108,7 @@ def settings(options: argparse.Namespace, network: str, method: str, optimizer: 
         "refresh": options.refresh if method.startswith("call") else 0,
         "momentum": options.momentum if method.startswith("call") else 0.0,
         "statistics": of_new(method),
+        "warm_up": options.warm_up,
     }
 
 
@@ -114,7 +120,8 @@ def read_runs(folder: Path) -> list[Run]:
 
 def key_of(run: Run) -> str:
     """Returns what tells a run apart."""
-    return json.dumps([{"statistics": of_earlier(run["method"]), **run}[name] for name in KEYS])
+    known = {"statistics": of_earlier(run["method"]), "warm_up": WARM_UP, **run}
+    return json.dumps([known[name] for name in KEYS])
 
 
 def append(folder: Path, runs: Iterable[Run]) -> None:
@@ -229,6 +236,7 @@ def prepared(options: argparse.Namespace, common: Run) -> tuple[Any, Any]:
         options.bfloat16,
         options.lanes > 1,
         classes,
+        common["warm_up"],
     )
     return jax.device_put(split, jax.devices()[0]), make_run(network, plan)
 
