@@ -194,6 +194,14 @@ STAGES = {
     "11 batch normalization without warm-up": list(
         runs(GATE[1:], FIRST[:1], (0.3,), (False,)),
     ),
+    "13 both, seeds": list(runs(GATE[:2], BOTH, (0.1, 0.3), updates=1000, seeds=(1, 2))),
+    "13 both, no warm-up": list(
+        runs(GATE, (*BOTH, FIRST[0]), (0.3,), (False,), updates=1000),
+    ),
+    "13 both, few rows": [
+        *runs(("U-Net",), BOTH, (0.03, 0.01), batch=2, updates=1000),
+        *runs(GATE[:1], BOTH, (0.03, 0.01), batch=4, updates=2000),
+    ],
     "11 gate": list(runs(GATE, FIRST, RATES, updates=1000, seeds=SEEDS)),
     "12 gate without warm-up": list(
         runs(GATE, FIRST, RATES, (False,), updates=1000, seeds=SEEDS),
