@@ -27,7 +27,14 @@ from jaxnorm._moving_averages import (
     normalized_backward,
 )
 from jaxnorm._node import Axes, is_node
-from jaxnorm._normalizer_free import BRANCHES, DATA, ZERO_SUMS, Applied, warn_of_few_values
+from jaxnorm._normalizer_free import (
+    BRANCHES,
+    DATA,
+    ZERO_SUMS,
+    Applied,
+    warn_of_few_values,
+    warn_of_no_biases,
+)
 from jaxnorm._numerics import promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._roles import Roles, roles_of
@@ -67,7 +74,9 @@ def moving_average_normalization(
         δ <- δ - mean(δ) - ŷ mean(δ ŷ),
 
     where ŷ is the product, standardized by the examples of a group. If the averages were those of
-    the same examples, this would be batch normalization to rounding.
+    the same examples, this would be batch normalization to rounding. A kernel without a bias of its
+    own, as before a concatenation that was normalized, has no mean to fold: μ is 0, σ² the mean
+    square, and mean(δ) stays.
 
     **Examples interact in the backward pass of the training**: the gradient of an example depends
     on the others of its group. In the forward pass, in evaluation and in what is exported they
@@ -76,7 +85,7 @@ def moving_average_normalization(
 
     Args:
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters,
-            without batch normalization and with biases in its hidden layers, as for
+            without batch normalization, and with biases in the layers that it followed, as for
             `normalizer_free`. Or a reading in the place of ``apply``, ``params`` and ``*inputs``:
             ``moving_average_normalization(net, optimizer)``.
         params: its random parameters, plain.
@@ -118,8 +127,8 @@ def moving_average_normalization(
         and noise into ``optimizer``.
 
     Raises:
-        ValueError: for hidden kernels without a bias of their own, if every kernel makes a result,
-            for statistics that are not finite, and as `normalizer_free`; in the loss, if groups do
+        ValueError: if no kernel can be normalized, since every one makes a result for example, for
+            statistics that are not finite, and as `normalizer_free`; in the loss, if groups do
             not divide the rows, or if a group has fewer than 3 values of a unit, of which no
             gradient is left.
         TypeError: if ``optimizer`` is not an optax transformation, ``apply`` is not a function,
@@ -127,7 +136,8 @@ def moving_average_normalization(
             place of ``raw``.
 
     Warns:
-        UserWarning: as `normalizer_free`, of few values per unit and of stored statistics.
+        UserWarning: as `normalizer_free`, of few values per unit, of stored statistics, and if no
+            hidden layer has a bias.
 
     Heads, gates with fewer entries than what they multiply, recurrent kernels and ragged products
     stay plain parameters. A kernel that is used several times has one average. A scale of 0 never
@@ -164,10 +174,12 @@ def moving_average_normalization(
     _check_groups(groups)
     net = Reading.of(apply, params, inputs)
     roles = roles_of(net, heads)
-    biases = _biases(roles)
+    _check_some(roles)
+    warn_of_no_biases(roles)
     warn_of_few_values(net, roles)
     warn_of_stored_statistics(roles.normalized)
-    fan_in = {path: roles.fan_in[path] for path in biases}
+    fan_in = {path: roles.fan_in[path] for path in sorted(roles.fitted)}
+    biases = {path: bias for path, bias in roles.biases.items() if path in fan_in}
     _check_plain(net, fan_in)
     factors = residual_factors(net) if fitted else None
     done = (DATA, BRANCHES) if fitted else ()
@@ -177,8 +189,8 @@ def moving_average_normalization(
         parts = centered_gradient(layout), optimizer, zero_sum_projection(layout)
         optimizer, done = optax.chain(*parts), (*done, ZERO_SUMS)
     raw = _started(net, fan_in, biases, factors)
-    tx = Applied.of(_optimizer(optimizer, biases, decay), done)
-    return _in_loss(net, fan_in, groups), raw, tx
+    tx = Applied.of(_optimizer(optimizer, fan_in.keys(), biases, decay), done)
+    return _in_loss(net, fan_in, biases.keys(), groups), raw, tx
 
 
 def _check_groups(groups: int | None) -> None:
@@ -186,8 +198,8 @@ def _check_groups(groups: int | None) -> None:
         raise ValueError(f"groups is {groups!r}; wanted an integer from 1, or None.")
 
 
-def _biases(roles: Roles) -> dict[Path, Path]:
-    """Returns the bias of each hidden kernel that is normalized; raises where one is missing."""
+def _check_some(roles: Roles) -> None:
+    """Raises ValueError if no kernel can be normalized."""
     if not roles.fitted:
         raise ValueError(
             f"of the kernels {listed(roles.fan_in)} none can be normalized: "
@@ -195,14 +207,6 @@ def _biases(roles: Roles) -> dict[Path, Path]:
             "of a larger network), and others are used at every turn of a loop, as in a recurrent "
             "cell, inside a branch or a shard_map, in gates, or not in products alone."
         )
-    missing = sorted(roles.fitted - roles.biases.keys())
-    if missing:
-        raise ValueError(
-            f"the hidden kernels {listed(missing)} have no bias of their own, which the averages "
-            "of their means are folded into. Batch normalization had a bias per channel: write "
-            "use_bias=True in the layers that it followed."
-        )
-    return {path: roles.biases[path] for path in roles.biases if path in roles.fitted}
 
 
 def _check_plain(net: Reading, paths: Iterable[Path]) -> None:
@@ -216,8 +220,13 @@ def _check_plain(net: Reading, paths: Iterable[Path]) -> None:
         )
 
 
-def _in_loss(net: Reading, fan_in: dict[Path, Axes], groups: int | None) -> InLoss:
-    """Returns the model with batch normalization's backward pass at these kernels."""
+def _in_loss(
+    net: Reading, fan_in: dict[Path, Axes], shifted: Collection[Path], groups: int | None
+) -> InLoss:
+    """Returns the model with batch normalization's backward pass at these kernels.
+
+    Of kernels that are not in ``shifted`` it takes out no mean.
+    """
     layout = layout_at(fan_in)
 
     def apply_in_loss(raw: PyTree, *inputs: Any) -> Any:
@@ -229,7 +238,8 @@ def _in_loss(net: Reading, fan_in: dict[Path, Axes], groups: int | None) -> InLo
         def visit(call: KernelCall, _: Any) -> tuple[Values, Any]:
             if groups is not None and number > 1:
                 _check_rows(call)
-            return normalized_backward(call, nodes[call.path], number), ()
+            is_shifted = call.path in shifted
+            return normalized_backward(call, nodes[call.path], number, is_shifted), ()
 
         at_these = net.at(plain, inputs)
         return run_layers(at_these, layout, visit, sample_axes=number > 1)[0]
@@ -298,7 +308,7 @@ def _statistics(
     biases: dict[Path, Path],
     scales: dict[Path, Any] | None,
 ) -> dict[Path, tuple[Values, Values]]:
-    """Returns mean and variance of the products of each kernel.
+    """Returns mean and variance of the products of each kernel; without a bias 0 and mean square.
 
     With ``scales`` each product goes on as batch normalization would return it, with β = 0.
     """
@@ -308,14 +318,16 @@ def _statistics(
         plain = dict(named_entries(params))
 
         def visit(call: KernelCall, collected: Any) -> tuple[Values, Any]:
-            y, rows = promote(call.output), call.positions
-            found = collected.get(call.path, (y.mean(rows), y.var(rows)))
+            y, rows, bias = promote(call.output), call.positions, biases.get(call.path)
+            mean = jnp.zeros_like(y.mean(rows)) if bias is None else y.mean(rows)
+            expanded = partial(jnp.expand_dims, axis=rows)
+            variance = jnp.square(y - expanded(mean)).mean(rows)
+            found = collected.get(call.path, (mean, variance))
             if scales is None:
                 return call.output, found
-            mean, std = found[0], deviation(found[1])
-            bias = call.of_layer(promote(plain[biases[call.path]]), plain[call.path])
-            expanded = partial(jnp.expand_dims, axis=rows)
-            y = (y - expanded(mean)) * expanded(scales[call.path] / std) - expanded(bias)
+            y = (y - expanded(found[0])) * expanded(scales[call.path] / deviation(found[1]))
+            if bias is not None:
+                y = y - expanded(call.of_layer(promote(plain[bias]), plain[call.path]))
             return y.astype(call.output.dtype), found
 
         found = run_layers(net.at(params, inputs), layout, visit, only_products=True)[1]
@@ -340,14 +352,17 @@ def _node(
 
 
 def _optimizer(
-    optimizer: optax.GradientTransformation, biases: dict[Path, Path], decay: float
+    optimizer: optax.GradientTransformation,
+    kernels: Collection[Path],
+    biases: dict[Path, Path],
+    decay: float,
 ) -> optax.GradientTransformationExtraArgs:
     """Returns the optimizer of V, γ and β, which moves averages and biases along."""
     inner = optax.with_extra_args_support(optimizer)
 
     def init(raw: PyTree) -> Any:
-        check_same_tree(biases, raw, "init of moving_average_normalization")
-        nodes = _nodes(raw, biases)
+        check_same_tree(kernels, raw, "init of moving_average_normalization")
+        nodes = _nodes(raw, kernels, biases)
         return inner.init(_trained(_with_offsets(raw, nodes, biases, 1), nodes))
 
     def update(
@@ -355,7 +370,7 @@ def _optimizer(
     ) -> tuple[PyTree, Any]:
         check_params(params, "moving_average_normalization")
         check_no_functions(extra, "moving_average_normalization")
-        nodes, gradients = _nodes(params, biases), dict(named_entries(updates))
+        nodes, gradients = _nodes(params, kernels, biases), dict(named_entries(updates))
         shifted = _with_offsets(params, nodes, biases, 1)
         steps, state = inner.update(
             _trained(updates, nodes), state, _trained(shifted, nodes), **extra
@@ -366,10 +381,12 @@ def _optimizer(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _nodes(raw: PyTree, biases: dict[Path, Path]) -> dict[Path, MovingAverages]:
+def _nodes(
+    raw: PyTree, kernels: Collection[Path], biases: dict[Path, Path]
+) -> dict[Path, MovingAverages]:
     """Returns the nodes of a tree whose biases it has too: a mask may hide some."""
     present = {path: x for path, x in named_entries(raw) if not is_absent(x)}
-    nodes = {p: present[p] for p, bias in biases.items() if {p, bias} <= present.keys()}
+    nodes = {p: present[p] for p in kernels if {p, biases.get(p, p)} <= present.keys()}
     _check_nodes(nodes, "the optimizer of moving_average_normalization")
     return nodes
 
@@ -388,7 +405,7 @@ def _with_offsets(
     raw: PyTree, nodes: dict[Path, MovingAverages], biases: dict[Path, Path], sign: int
 ) -> PyTree:
     """Returns the tree with b + sign γ μ / σ in the place of each bias b."""
-    offsets = {biases[path]: sign * node.offset() for path, node in nodes.items()}
+    offsets = {bias: sign * nodes[path].offset() for path, bias in biases.items() if path in nodes}
     return map_entries(lambda path, x: _plus(x, offsets[path]) if path in offsets else x, raw)
 
 
@@ -406,8 +423,9 @@ def _with_averages(
     entries = dict(named_entries(steps))
     offsets = {}
     for path, node in before.items():
-        scale = optax.apply_updates(node.scale, entries[path].scale)
-        offsets[biases[path]] = node.offset() - after[path].replaced(scale=scale).offset()
+        if path in biases:
+            scale = optax.apply_updates(node.scale, entries[path].scale)
+            offsets[biases[path]] = node.offset() - after[path].replaced(scale=scale).offset()
 
     def entry(path: Path, step: Any) -> Any:
         if path in offsets:

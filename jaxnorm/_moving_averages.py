@@ -119,12 +119,14 @@ class Sums(NamedTuple):
         places: the axes of the product that count units, in the kernel's order.
         rows: the axis that counts rows, and is split into groups; None for one group.
         groups: the number of groups.
+        has_mean: whether the mean is taken out, which the layer's bias gives back.
         path: the kernel's path, for messages.
     """
 
     places: tuple[int, ...]
     rows: int | None
     groups: int
+    has_mean: bool
     path: str
 
     def split(self, y: Values) -> Values:
@@ -153,18 +155,21 @@ class Sums(NamedTuple):
         return values.reshape(shape)
 
 
-def normalized_backward(call: KernelCall, node: MovingAverages, groups: int) -> Values:
+def normalized_backward(
+    call: KernelCall, node: MovingAverages, groups: int, has_mean: bool
+) -> Values:
     """Returns a product of the effective kernel, with batch normalization's backward pass.
 
     The gradient δ of the product goes on without the part that moves mean and variance of a unit
-    in its group, δ - mean(δ) - ŷ mean(δ ŷ), where ŷ is standardized by the group. The gradient of
+    in its group, δ - mean(δ) - ŷ mean(δ ŷ), where ŷ is standardized by the group. Without
+    ``has_mean`` it is the part that moves the mean square, and ŷ is not centered. The gradient of
     the scale is its own; those of the averages carry the sums of V x about the old average.
     """
     rows = call.sample_axis if groups > 1 else None
     statistics = [
         call.of_layer(x, node.direction) for x in (node.scale, node.mean, node.variance, node.count)
     ]
-    sums = Sums(tuple(sorted(call.unit_axes)), rows, groups, str(call.path))
+    sums = Sums(tuple(sorted(call.unit_axes)), rows, groups, has_mean, str(call.path))
     return _normalized(sums, *vary_alike(call.output, *statistics))
 
 
@@ -197,7 +202,7 @@ def _backward(sums: Sums, saved: Any, delta: Values) -> tuple[Values, ...]:
     z = sums.split(promote(y)) - sums.along(factor * mean, y)
     axes = sums.axes(z)
     # Four sums of two arrays, which compilers read once.
-    d_mean, z_mean = d.mean(axes, keepdims=True), z.mean(axes, keepdims=True)
+    d_mean, z_mean = (int(sums.has_mean) * x.mean(axes, keepdims=True) for x in (d, z))
     square, moment = (z * z).mean(axes, keepdims=True), (d * z).mean(axes, keepdims=True)
     z_var = jnp.maximum(square - z_mean**2, 0) + sums.along(EPSILON * factor**2, y)
     slope = quotient(moment - d_mean * z_mean, z_var)

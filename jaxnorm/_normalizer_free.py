@@ -168,7 +168,7 @@ def normalizer_free(
             "there is no hidden layer to take batch normalization out of. Pass heads=() if they "
             "are hidden layers of a larger network."
         )
-    _warn_of_no_biases(roles)
+    warn_of_no_biases(roles)
     if zero_sums or fitted or quiet:
         warn_of_stored_statistics(roles.normalized)
     if heads is None:
@@ -201,7 +201,7 @@ def normalizer_free(
     return raw, Applied.of(optimizer, [name for name, is_done in parts.items() if is_done])
 
 
-def _warn_of_no_biases(roles: Roles) -> None:
+def warn_of_no_biases(roles: Roles) -> None:
     """Warns of a network whose layers were written for batch normalization, without a bias."""
     if roles.fitted and not roles.fitted & roles.biases.keys():
         warn(

@@ -446,6 +446,79 @@ def test_a_kernel_that_is_used_twice_has_one_average() -> None:
     np.testing.assert_allclose(new[0]["kernel"].mean, mean, rtol=1e-4, atol=1e-5)
 
 
+def without_bias(params: Any, x: jax.Array) -> jax.Array:
+    """Returns the results of a layer whose shift comes after a concatenation, and of another."""
+    y = x @ params[0]["kernel"]
+    h = jax.nn.relu(jnp.concatenate([x, y], -1) + params[0]["shift"][None])
+    h = jax.nn.relu(h @ params[1]["kernel"] + params[1]["bias"][None])
+    return h @ params[2]["kernel"]
+
+
+def without_biases() -> tuple[Any, jax.Array]:
+    """Returns parameters in float64, and rows."""
+    normal = lambda *shape: jnp.asarray(np.random.default_rng(len(shape)).normal(0.5, 1, shape))  # noqa: E731
+    layers = [
+        {"kernel": normal(4, 5), "shift": normal(9)},
+        {"kernel": normal(9, 6), "bias": normal(6)},
+    ]
+    return [*layers, {"kernel": normal(6, 3)}], normal(12, 4)
+
+
+def test_without_a_bias_the_mean_square_is_normalized() -> None:
+    with jax.enable_x64(True):
+        params, x = without_biases()
+        in_loss, raw, _ = jn.moving_average_normalization(
+            without_bias, params, optax.sgd(0.1), x, zero_sums=False
+        )
+        assert raw[0]["kernel"].mean.tolist() == 5 * [0]
+
+        def normalized(params: Any) -> jax.Array:
+            y = x @ params[0]["kernel"]
+            y = (
+                params[0]["scale"][None]
+                * y
+                / jnp.sqrt(jnp.square(y).mean(0, keepdims=True) + EPSILON)
+            )
+            h = jax.nn.relu(jnp.concatenate([x, y], -1) + params[0]["shift"][None])
+            y = h @ params[1]["kernel"]
+            y = (y - y.mean(0, keepdims=True)) / jnp.sqrt(y.var(0, keepdims=True) + EPSILON)
+            h = jax.nn.relu(params[1]["scale"][None] * y + params[1]["bias"][None])
+            return square(h @ params[2]["kernel"])
+
+        own = [{**layer, "scale": jnp.ones(layer["kernel"].shape[1])} for layer in params[:2]]
+        own[1]["bias"] = jnp.zeros(6)
+        wanted = jax.value_and_grad(normalized)([*own, params[2]])
+        value, gradient = jax.value_and_grad(lambda raw: square(in_loss(raw, x)))(raw)
+        made = [
+            {**layer, "kernel": layer["kernel"].direction, "scale": layer["kernel"].scale}
+            for layer in gradient[:2]
+        ]
+        assert_close((value, [*made, gradient[2]]), wanted, 1e-10)
+
+
+def test_without_a_bias_the_average_is_of_the_mean_square() -> None:
+    params, x = without_biases()
+    in_loss, raw, tx = jn.moving_average_normalization(without_bias, params, optax.sgd(0.1), x)
+    new = stepped(raw, tx, jax.grad(lambda raw: square(in_loss(raw, 2 * x)))(raw))
+    before, after = raw[0]["kernel"], new[0]["kernel"]
+    y = 2 * np.asarray(x) @ np.asarray(before.direction)
+    np.testing.assert_allclose(
+        after.variance, 0.9 * before.variance + 0.1 * np.square(y).mean(0), rtol=1e-5
+    )
+    assert not after.mean.any()
+    hidden = optax.masked(tx, [{"kernel": True, "shift": False}, True, True])
+    assert jax.tree.all(jax.tree.map(jnp.isfinite, hidden.init(raw)))
+
+
+def test_a_network_without_biases_warns() -> None:
+    params, x = without_biases()
+    none = lambda params, x: jax.nn.relu(x @ params[0]) @ params[1]  # noqa: E731
+    with pytest.warns(UserWarning, match="has a bias of its own"):
+        jn.moving_average_normalization(
+            none, [params[0]["kernel"], params[1]["kernel"][:5]], optax.sgd(1.0), x
+        )
+
+
 def test_gates_and_heads_stay_plain() -> None:
     network, (x, _) = NETWORKS["mbconv"], minibatch()
     _, _, raw, _ = called(network, parameters(network, x, -1), x)
@@ -478,12 +551,6 @@ def test_refusals() -> None:
     apply, params, x = dense()
     sgd = optax.sgd(0.1)
 
-    def without_bias(params: Any, x: jax.Array) -> jax.Array:
-        x = jax.nn.relu(x @ params[0]["kernel"])
-        return apply(params[1:], x)
-
-    with pytest.raises(ValueError, match="0/kernel have no bias of their own"):
-        jn.moving_average_normalization(without_bias, params, sgd, x)
     with pytest.raises(ValueError, match="none can be normalized: 0/kernel make results"):
         jn.moving_average_normalization(apply, params[-1:], sgd, x)
     with pytest.raises(TypeError, match="optax transformation"):
