@@ -195,6 +195,10 @@ STAGES = {
         runs(GATE[1:], FIRST[:1], (0.3,), (False,)),
     ),
     "13 both, seeds": list(runs(GATE[:2], BOTH, (0.1, 0.3), updates=1000, seeds=(1, 2))),
+    "13 zero sums alone": [
+        *runs(GATE[1:], ("full zero sums", *BOTH), (0.3,), updates=1000),
+        *runs(GATE[2:], ("full zero sums",), (0.3,), (False,), updates=1000),
+    ],
     "13 both, no warm-up": list(
         runs(GATE, (*BOTH, FIRST[0]), (0.3,), (False,), updates=1000),
     ),
