@@ -11,7 +11,6 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxnorm._axes import per_unit, unit_shape
 from jaxnorm._checks import FRACTION, check_no_functions, check_number, check_optimizer
-from jaxnorm._decoupled_scales import DecoupledScalesState, covectors, renewed_slopes
 from jaxnorm._input_means import (
     ByPath,
     Pairs,
@@ -173,10 +172,9 @@ def refresh_input_means(
     ``MultiSteps`` accumulates inside. Second moments, averages of steps that are rescaled already
     (NovoGrad, Adafactor), copies of the parameters (schedule-free optimizers), and momenta of
     kernels whose biases have another optimizer (Muon, ``optax.partition``) cannot be carried over
-    and stay as they are: with those refresh slowly, by a ``decay`` near 1. The slopes that
-    ``normalizer_free(decoupled=True)`` measures move by the same d; the momentum stays for them.
-    The momentum of ``optax.rmsprop`` and ``optax.lars``, which averages rescaled steps under the
-    name of SGD's, is carried over as if it averaged gradients.
+    and stay as they are: with those refresh slowly, by a ``decay`` near 1. The momentum of
+    ``optax.rmsprop`` and ``optax.lars``, which averages rescaled steps under the name of SGD's, is
+    carried over as if it averaged gradients.
 
     Args:
         net: the model, as `read` returns it, with the ``as_inputs`` with which the optimizer was
@@ -200,9 +198,9 @@ def refresh_input_means(
             if the model does not use a kernel whose means the state has as before.
         TypeError: if ``net`` is not a reading, or ``decay`` is not a number.
 
-    Means and slopes are measured in float32 or wider. Under jit
-    the means are those of the whole minibatch, however it is sharded; under pmap and shard_map they
-    are those of the device's own rows, unless ``axis_name`` averages them.
+    Means are measured in float32 or wider. Under jit they are those of the whole minibatch, however
+    it is sharded; under pmap and shard_map those of the device's own rows, unless ``axis_name``
+    averages them.
 
     Example:
         >>> from jaxnorm import read
@@ -228,8 +226,7 @@ def refresh_input_means(
             "normalizer_free returns."
         )
     pairs = _kept(pairs_of(net, None), states)
-    program = net.running(pairs)
-    values = measured(program, pairs, axis_name)
+    values = measured(net.running(pairs), pairs, axis_name)
 
     def refreshed(x: Any) -> Any:
         if not _is_state(x):
@@ -238,8 +235,7 @@ def refresh_input_means(
         change = jax.tree.map(jnp.subtract, means, x.means)
         return CenteredInputsState(means, _carried(x.inner_state, change, net.params, pairs))
 
-    opt_state = jax.tree.map(refreshed, opt_state, is_leaf=_is_state)
-    return renewed_slopes(opt_state, program, pairs, decay, axis_name)
+    return jax.tree.map(refreshed, opt_state, is_leaf=_is_state)
 
 
 def default_decay(inputs: tuple[Any, ...], axis_name: Hashable | None) -> float:
@@ -270,14 +266,7 @@ def _carried(state: Any, change: PyTree, params: PyTree, pairs: Pairs) -> Any:
     def moved(average: PyTree) -> PyTree:
         return _covector(average, change, _of_shape(pairs, average, params))
 
-    def inside(x: Any) -> Any:
-        if not isinstance(x, DecoupledScalesState):
-            return x
-        within = covectors(change, x, params, pairs)
-        return x._replace(inner_state=_carried(x.inner_state, within, params, pairs))
-
-    state = map_momenta(moved, state, DecoupledScalesState)
-    return jax.tree.map(inside, state, is_leaf=lambda x: isinstance(x, DecoupledScalesState))
+    return map_momenta(moved, state)
 
 
 def _of_shape(pairs: Pairs, tree: PyTree, params: PyTree) -> Pairs:

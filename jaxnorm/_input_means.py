@@ -1,6 +1,7 @@
 """Means of the inputs of each kernel, as the weights see them: one derivative per product."""
 
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Collection, Hashable
+from functools import partial
 from typing import Any
 
 import jax
@@ -26,9 +27,6 @@ ByPath = dict[Path, Values]
 
 #: The pairs of a kernel and its bias, by the path of the kernel.
 Pairs = dict[Path, BiasedKernel]
-
-#: ``statistic(layer, operands, result) -> scalar``, of a product and its output.
-Statistic = Callable[[Layer, list[Any], Values], Values]
 
 
 @of_reading
@@ -94,23 +92,11 @@ def pairs_of(net: Reading, layout: Layout | None) -> Pairs:
 
 
 def measured(program: Program, pairs: Pairs, axis_name: Hashable | None = None) -> ByPath:
-    """Returns the input means of these kernels by path: the gradients of their channels' means."""
+    """Returns the input means of these kernels by path: the gradients of their channels' means.
 
-    def mean(layer: Layer, operands: list[Any], result: Values) -> Values:
-        output = promote(_first_unit(layer, operands) if pairs[layer.path].is_shared else result)
-        return output.mean(positions(layer, output)).sum()
-
-    gradients = product_gradients(program, pairs, mean)
-    means = {path: _of_kernel(gradients[path], pair) for path, pair in pairs.items()}
-    return means if axis_name is None else jax.lax.pmean(means, axis_name)
-
-
-def product_gradients(program: Program, pairs: Pairs, statistic: Statistic) -> ByPath:
-    """Returns the gradient of a statistic of each kernel's products by the kernel, by path.
-
-    The gradient of the sum of all statistics by the kernels, with every product cut off from the
-    products after it, has each kernel's own derivative. Statistics see the products in float32 or
-    wider, whatever the types that the program computes with.
+    The gradient of the sum of all means by the kernels, with every product cut off from the
+    products after it, has each kernel's own derivative, in float32 or wider, whatever the types
+    that the program computes with.
     """
     parameters = program.parameters()
 
@@ -123,18 +109,21 @@ def product_gradients(program: Program, pairs: Pairs, statistic: Statistic) -> B
     ) -> tuple[Any, Collected]:
         if layer.product.biased or layer.path not in pairs:
             return result, collected
-        value = statistic(layer, operands, _wide_product(layer, operands, result))
+        value = _mean(layer, operands, result, pairs[layer.path].is_shared)
         total = collected.get(layer.path, jnp.zeros((), value.dtype)) + value
         return jax.lax.stop_gradient(result), collected | {layer.path: total}
 
-    gradients: ByPath = jax.grad(total)({path: promote(parameters[path]) for path in pairs})
-    return gradients
+    gradients = jax.grad(total)({path: promote(parameters[path]) for path in pairs})
+    means = {path: _of_kernel(gradients[path], pair) for path, pair in pairs.items()}
+    return means if axis_name is None else jax.lax.pmean(means, axis_name)
 
 
-def positions(layer: Layer, output: Values) -> list[int]:
-    """Returns the axes of a product's output that are no units: rows and positions."""
+def _mean(layer: Layer, operands: list[Any], result: Values, is_shared: bool) -> Values:
+    """Returns the sum of the means of a product's units; of units that are alike, of one."""
+    first = _first_unit if is_shared else partial(_wide_product, result=result)
+    output = promote(first(layer, operands))
     units = layer.product.use.unit_axes
-    return [axis for axis in range(output.ndim) if axis not in units]
+    return output.mean([axis for axis in range(output.ndim) if axis not in units]).sum()
 
 
 def averaged(old: PyTree, values: ByPath, decay: float | Float[Array, ""]) -> PyTree:
@@ -151,7 +140,7 @@ def averaged(old: PyTree, values: ByPath, decay: float | Float[Array, ""]) -> Py
     return map_entries(average, old)
 
 
-def _wide_product(layer: Layer, operands: list[Any], result: Values) -> Values:
+def _wide_product(layer: Layer, operands: list[Any], *, result: Values) -> Values:
     """Returns a product in float32 or wider; the result itself if it is, or if a call makes it."""
     is_wide = result.dtype == wide_dtype(result.dtype)
     if is_wide or layer.equation.primitive.name not in PRODUCTS:

@@ -31,28 +31,24 @@ _FIELDS_OF_CLASS: dict[type, tuple[str, ...]] = {
 }
 
 
-def map_momenta(function: Callable[[PyTree], PyTree], state: PyTree, kind: type) -> PyTree:
+def map_momenta(function: Callable[[PyTree], PyTree], state: PyTree) -> PyTree:
     """Returns a state with ``function`` of each average, or sum, of gradients in it.
 
     Args:
         function: of a tree with the structure of the parameters, or a part of it.
         state: the state of any optimizer.
-        kind: a class of states that are left alone, with what they contain.
     """
 
-    def is_leaf(x: Any) -> bool:
-        return bool(_fields(x)) or isinstance(x, kind)
-
     def edited(x: Any) -> Any:
-        if isinstance(x, kind) or not _fields(x):
+        if not _fields(x):
             return x
         averages = {name: getattr(x, name) for name in _fields(x)}
         others = {name: getattr(x, name) for name in x._fields if name not in averages}
-        inside = {name: map_momenta(function, value, kind) for name, value in others.items()}
+        inside = {name: map_momenta(function, value) for name, value in others.items()}
         moved = {name: None if m is None else function(m) for name, m in averages.items()}
         return x._replace(**inside, **moved)
 
-    return jax.tree.map(edited, state, is_leaf=is_leaf)
+    return jax.tree.map(edited, state, is_leaf=lambda x: bool(_fields(x)))
 
 
 def _fields(state: Any) -> list[str]:

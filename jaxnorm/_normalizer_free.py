@@ -14,7 +14,6 @@ from jaxnorm._branches import residual_factors, scale_branches
 from jaxnorm._centered_inputs import centered_inputs
 from jaxnorm._checks import check_optimizer, warn
 from jaxnorm._data_dependent_init import data_dependent_init
-from jaxnorm._decoupled_scales import decoupled_scales
 from jaxnorm._layout import Layout, layout_at, map_kernels
 from jaxnorm._numerics import nonzero, promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
@@ -62,7 +61,6 @@ def normalizer_free(
     fitted: bool = True,
     quiet: bool = True,
     centered: bool = True,
-    decoupled: bool = False,
 ) -> tuple[PyTree, Applied]:
     """Initial parameters and optimizer of a network from which batch normalization was taken out.
 
@@ -108,11 +106,6 @@ def normalizer_free(
         fitted: if False, hidden units keep their random start (zero-sum, with quiet branches).
         quiet: if False, branches are not made quiet.
         centered: if False, gradients see the inputs as they are.
-        decoupled: if True, the optimizer also sees scale and direction of each fitted unit apart,
-            as under batch normalization with weights of norm 1: steps that turn the weights keep
-            the variance to first order, and the rate no longer depends on the size of a layer's
-            inputs (`refresh_input_means` renews what that measures). For depthwise and gated
-            networks, with a rate of its own: tune it.
 
     Returns:
         ``(raw, tx)``: plain parameters for ``apply``, and the optimizer for them, whose ``applied``
@@ -152,9 +145,7 @@ def normalizer_free(
         (True, True)
 
     Source: zero sums are those of Kutsuna 2019; the start that of Salimans and Kingma 2016, section
-    3; centered inputs those of Schraudolph 1998; decoupled scales are the gradient of batch
-    normalization (Ioffe and Szegedy 2015, section 3) by a layer's weights, its statistics held
-    fixed. Together they are this library's.
+    3; centered inputs those of Schraudolph 1998. Together they are this library's.
     """
     if isinstance(apply, Reading) and optimizer is None:
         params, optimizer = None, params
@@ -178,7 +169,7 @@ def normalizer_free(
         warn_of_few_values(net, roles)
     constrained = _layout_of(roles, roles.zero_sums if zero_sums else set())
     some = zero_sums and bool(roles.zero_sums)
-    raw = map_kernels(center, constrained, params) if some else params
+    raw = jax.jit(partial(map_kernels, center, constrained))(params) if some else params
     factors = residual_factors(net) if quiet else None
     if fitted and roles.fitted:
         raw = _fitted(net, raw, roles, factors)
@@ -187,18 +178,13 @@ def normalizer_free(
     _check_finite(raw)
     net = net.at(raw, inputs)
     if some:
-        optimizer = optax.chain(centered_gradient(constrained), optimizer)
-    scaled = roles.fitted & roles.biases.keys()
-    if decoupled and scaled:
-        layout = _layout_of(roles, scaled)
-        optimizer = decoupled_scales(net, optimizer, layout=layout)
-    if some:
-        optimizer = optax.chain(optimizer, zero_sum_projection(constrained))
+        parts = centered_gradient(constrained), optimizer, zero_sum_projection(constrained)
+        optimizer = optax.chain(*parts)
     if centered and roles.biases:
         layout = _layout_of(roles, {*roles.biases})
         optimizer = centered_inputs(net, optimizer, layout=layout)
-    parts = {DATA: fitted and roles.fitted, BRANCHES: factors is not None, ZERO_SUMS: some}
-    return raw, Applied.of(optimizer, [name for name, is_done in parts.items() if is_done])
+    done = {DATA: fitted and roles.fitted, BRANCHES: factors is not None, ZERO_SUMS: some}
+    return raw, Applied.of(optimizer, [name for name, is_done in done.items() if is_done])
 
 
 def warn_of_no_biases(roles: Roles) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from jaxnorm import centered_inputs, read, refresh_input_means
 from jaxnorm._centered_inputs import default_decay
-from jaxnorm._decoupled_scales import decoupled_scales
 from tests.draws import draw, normal
 from tests.trees import assert_close, by_path, quick_jit
 
@@ -105,8 +104,8 @@ def test_a_refresh_carries_averages_of_gradients_and_nothing_else(
 
 @pytest.fixture(scope="module")
 def started() -> Any:
-    """State of decoupled scales in centered inputs, as the one call nests them."""
-    inner = decoupled_scales(read(network, PARAMS, X), optax.sgd(0.1, momentum=0.9))
+    """State of SGD with momentum in centered inputs."""
+    inner = optax.sgd(0.1, momentum=0.9)
     return centered_inputs(read(network, PARAMS, X), inner).init(PARAMS)
 
 
@@ -132,20 +131,17 @@ def test_means_that_are_not_finite_leave_the_state_as_it_was(
     np.testing.assert_array_equal(kernels[0][0], kernels[2][0])
 
 
-WRAPPERS = {"centered_inputs": centered_inputs, "decoupled_scales": decoupled_scales}
+@pytest.fixture(scope="module")
+def wrapped() -> optax.GradientTransformationExtraArgs:
+    """SGD in centered inputs."""
+    return centered_inputs(read(network, PARAMS, X), optax.sgd(0.1))
 
 
-@pytest.fixture(scope="module", params=WRAPPERS)
-def wrapped(request: pytest.FixtureRequest) -> tuple[str, optax.GradientTransformationExtraArgs]:
-    """A wrapper's name, and the optimizer that it makes."""
-    return request.param, WRAPPERS[request.param](read(network, PARAMS, X), optax.sgd(0.1))
-
-
-@pytest.mark.parametrize("name", WRAPPERS)
-def test_a_first_minibatch_that_is_not_finite_is_refused(name: str) -> None:
-    bad = X.at[3, 2].set(np.nan)
-    with pytest.raises(ValueError, match=rf"{name} .*infinite or NaN.*hidden/kernel.*NaN in the"):
-        WRAPPERS[name](read(network, PARAMS, bad), optax.sgd(0.1))
+def test_a_first_minibatch_that_is_not_finite_is_refused() -> None:
+    bad = read(network, PARAMS, X.at[3, 2].set(np.nan))
+    wanted = r"centered_inputs .*infinite or NaN.*hidden/kernel.*NaN in the"
+    with pytest.raises(ValueError, match=wanted):
+        centered_inputs(bad, optax.sgd(0.1))
 
 
 OTHER_TREES = {
@@ -159,12 +155,11 @@ OTHER_TREES = {
 @pytest.mark.parametrize("tree", OTHER_TREES)
 def test_a_tree_with_the_kernels_at_other_paths_is_refused(tree: str, wrapped: Any) -> None:
     """It would be trained as if nothing had been wrapped."""
-    name, tx = wrapped
-    with pytest.raises(ValueError, match=rf"init of {name} .*hidden/kernel.*optax\.lookahead\(tx"):
-        tx.init(OTHER_TREES[tree])
-    if name == "centered_inputs":
-        with pytest.raises(ValueError, match=r"update of centered_inputs .*hidden/kernel"):
-            tx.update(OTHER_TREES[tree], tx.init(PARAMS), OTHER_TREES[tree])
+    wanted = r"init of centered_inputs .*hidden/kernel.*optax\.lookahead\(tx"
+    with pytest.raises(ValueError, match=wanted):
+        wrapped.init(OTHER_TREES[tree])
+    with pytest.raises(ValueError, match=r"update of centered_inputs .*hidden/kernel"):
+        wrapped.update(OTHER_TREES[tree], wrapped.init(PARAMS), OTHER_TREES[tree])
 
 
 MASKED: dict[str, Any] = {
@@ -174,45 +169,36 @@ MASKED: dict[str, Any] = {
     "everything": optax.MaskedNode(),
 }
 
-#: Kernels that are wrapped in each masked tree: scales are those of a kernel without its bias, too.
-TAKEN = {
-    "centered_inputs": {"a layer": 1, "a kernel": 1, "a bias": 1, "everything": 0},
-    "decoupled_scales": {"a layer": 1, "a kernel": 1, "a bias": 2, "everything": 0},
-}
-
 
 @pytest.mark.parametrize("tree", MASKED)
 def test_masks_and_absent_leaves_are_taken(tree: str, wrapped: Any) -> None:
-    name, tx = wrapped
-    state = jax.eval_shape(tx.init, MASKED[tree])
-    measured = state.means if name == "centered_inputs" else state.slopes
-    assert len(jax.tree.leaves(measured)) == TAKEN[name][tree]
+    """A kernel is wrapped with its bias, or not at all."""
+    state = jax.eval_shape(wrapped.init, MASKED[tree])
+    assert len(jax.tree.leaves(state.means)) == (tree != "everything")
 
 
 def test_a_state_can_be_donated_and_made_again(wrapped: Any) -> None:
     """A state that shares arrays with the optimizer would take them away with it."""
-    states = [wrapped[1].init(PARAMS) for _ in range(2)]
+    states = [wrapped.init(PARAMS) for _ in range(2)]
     one, other = ({id(x) for x in jax.tree.leaves(state)} for state in states)
     assert one
     assert not one & other
 
 
 def test_lookahead_goes_around_the_optimizer(wrapped: Any) -> None:
-    _, tx = wrapped
     pair = optax.LookaheadParams.init_synced(PARAMS)
-    around = optax.lookahead(tx, sync_period=2, slow_step_size=0.5)
+    around = optax.lookahead(wrapped, sync_period=2, slow_step_size=0.5)
     updates, _ = around.update(GRADIENTS[0], around.init(pair), pair)
-    expected, _ = tx.update(GRADIENTS[0], tx.init(PARAMS), PARAMS)
+    expected, _ = wrapped.update(GRADIENTS[0], wrapped.init(PARAMS), PARAMS)
     assert_close(updates.fast, expected)
 
 
 def test_functions_of_the_parameters_are_refused(wrapped: Any) -> None:
     """A line search would call the loss with parameters in the coordinates of the optimizer."""
-    name, tx = wrapped
     extra = {"value": 1.0, "grad": PARAMS, "value_fn": lambda params: jnp.zeros(())}
-    message = rf"value_fn.*inside {name}.*Line searches.*centered=False"
+    message = r"value_fn.*inside centered_inputs.*Line searches.*centered=False"
     with pytest.raises(ValueError, match=message):
-        tx.update(PARAMS, tx.init(PARAMS), PARAMS, **extra)
+        wrapped.update(PARAMS, wrapped.init(PARAMS), PARAMS, **extra)
 
 
 #: Further inputs that have no rows of the minibatch along their first axis.

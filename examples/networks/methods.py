@@ -19,7 +19,6 @@ PARTS = {
     "call - unit start": {"fitted": False},
     "call - centered inputs": {"centered": False},
     "call - quiet branches": {"quiet": False},
-    "call + decoupled scales": {"decoupled": True},
 }
 
 #: Standard deviations of noise on the scales, drawn per image and unit, by the name of the method.

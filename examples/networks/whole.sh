@@ -38,7 +38,7 @@ case $call in
   parts-cpu)
     run --networks "${small[@]}" --rates 0.1 --seeds 1 --refresh 0 --steps 300 --by-network \
       --methods bn call "call - zero sums" "call - unit start" "call - centered inputs" \
-      "call - quiet branches" "call + decoupled scales" agc mimicnorm
+      "call - quiet branches" agc mimicnorm
     ;;
   adamw-cpu)
     fixed=(--seeds 1 --refresh 0 --adamw-rates 0.01 --adamw-decays 1e-1)
