@@ -75,7 +75,7 @@ class MovingAverages(Reparametrization):
         zeros = jnp.zeros(unit_shape(kernel, axes), wide_dtype(kernel.dtype))
         ones = jnp.ones_like(zeros)
         scale = ones.astype(scale_dtype(kernel.dtype))
-        return cls(kernel, scale, zeros, ones - EPSILON, zeros, axes)
+        return cls(kernel, scale, zeros, ones - EPSILON, jnp.zeros_like(zeros), axes)
 
     def std(self) -> Values:
         """Returns σ."""

@@ -1,12 +1,14 @@
 """Batch normalization's training in a plain network, against batch normalization itself."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import orbax.checkpoint as ocp
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -278,6 +280,60 @@ def test_micro_batches_make_one_average() -> None:
             updates, state = several.update(grad(raw, part), state, raw)
             raw = optax.apply_updates(raw, updates)
     assert_close(averages_of(raw), wanted, 1e-5)
+
+
+def trained(updates: int, jit: Any = jax.jit, between: Any = lambda *state: state) -> Any:
+    """Returns all raw parameters of a short training, and the model."""
+    apply, params, x = dense()
+    in_loss, raw, tx = jn.moving_average_normalization(apply, params, optax.sgd(0.1, momentum=0.9), x)
+
+    def update(raw: Any, state: Any) -> Any:
+        gradient = jax.grad(lambda raw: square(in_loss(raw, x)))(raw)
+        updates, state = tx.update(gradient, state, raw)
+        return optax.apply_updates(raw, updates), state
+
+    step, several = jit(update), [(raw, tx.init(raw))]
+    for _ in range(updates):
+        several.append(between(*step(*several[-1])))
+    return apply, in_loss, x, several
+
+
+def test_parameters_and_state_can_be_donated() -> None:
+    donating = partial(jax.jit, donate_argnums=(0, 1))
+    made, wanted = (trained(3, jit)[-1][-1] for jit in (donating, jax.jit))
+    jax.tree.map(np.testing.assert_array_equal, made, wanted)
+
+
+def test_a_training_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    wanted = trained(3)[-1][-1]
+    counted = iter(range(3))
+
+    def saved(*state: Any) -> Any:
+        folder = tmp_path / str(next(counted))
+        with ocp.StandardCheckpointer() as checkpointer:
+            checkpointer.save(folder, state)
+            checkpointer.wait_until_finished()
+            return checkpointer.restore(folder, jax.tree.map(jnp.zeros_like, state))
+
+    jax.tree.map(np.testing.assert_array_equal, trained(3, between=saved)[-1][-1], wanted)
+
+
+def test_averages_of_parameters_are_a_network() -> None:
+    """Of raw parameters, leaf by leaf, near the average of plain ones."""
+    apply, in_loss, x, several = trained(12)
+    mean = lambda trees: jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *trees)  # noqa: E731
+    last = [raw for raw, _ in several[-4:]]
+    averaged = mean(last)
+    np.testing.assert_allclose(
+        in_loss(averaged, x), apply(jn.effective(averaged), x), rtol=1e-5, atol=1e-6
+    )
+    losses = [float(square(apply(jn.effective(raw), x))) for raw in (*last, averaged)]
+    of_plain = float(square(apply(mean([jn.effective(raw) for raw in last]), x)))
+    assert (
+        max(losses[-1], of_plain)
+        < max(losses[:-1])
+        < 0.5 * square(apply(jn.effective(several[0][0]), x))
+    )
 
 
 def test_the_optimizer_sees_directions_scales_and_shifts() -> None:
