@@ -18,7 +18,7 @@ from jaxnorm._checks import (
     check_params,
 )
 from jaxnorm._input_means import check_finite_statistics, check_same_tree
-from jaxnorm._layout import layout_at, map_kernels
+from jaxnorm._layout import layout_at
 from jaxnorm._moving_averages import (
     MovingAverages,
     Values,
@@ -34,17 +34,16 @@ from jaxnorm._normalizer_free import (
     Applied,
     warn_of_few_values,
     warn_of_no_biases,
+    with_zero_sums,
 )
 from jaxnorm._numerics import promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._roles import Roles, roles_of
-from jaxnorm._sphere import center
 from jaxnorm._trace.batch_statistics import warn_of_stored_statistics
 from jaxnorm._trace.interpret import Apply, compiled
 from jaxnorm._trace.layers import KernelCall, run_layers
 from jaxnorm._trace.reading import Reading
 from jaxnorm._trace.samples import count_rows
-from jaxnorm._zero_sums import centered_gradient, zero_sum_projection
 
 #: Rows of a group from which a minibatch is split into several.
 GROUP_ROWS = 32
@@ -184,10 +183,8 @@ def moving_average_normalization(
     factors = residual_factors(net) if fitted else None
     done = (DATA, BRANCHES) if fitted else ()
     if fitted and zero_sums and (paths := roles.zero_sums & fan_in.keys()):
-        layout = layout_at({path: fan_in[path] for path in paths})
-        net = net.at(map_kernels(center, layout, net.params), net.inputs)
-        parts = centered_gradient(layout), optimizer, zero_sum_projection(layout)
-        optimizer, done = optax.chain(*parts), (*done, ZERO_SUMS)
+        net, optimizer = with_zero_sums(net, optimizer, layout_at({p: fan_in[p] for p in paths}))
+        done = *done, ZERO_SUMS
     raw = _started(net, fan_in, biases, factors)
     tx = Applied.of(_optimizer(optimizer, fan_in.keys(), biases, decay), done)
     return _in_loss(net, fan_in, biases.keys(), groups), raw, tx

@@ -151,7 +151,6 @@ def normalizer_free(
         params, optimizer = None, params
     check_optimizer(optimizer)
     net = Reading.of(apply, params, inputs)
-    params, inputs = net.params, net.inputs
     roles = roles_of(net, heads)
     if not roles.fan_in.keys() - roles.heads:
         raise ValueError(
@@ -167,24 +166,31 @@ def normalizer_free(
     if fitted:
         _warn_of_no_fit(roles)
         warn_of_few_values(net, roles)
-    constrained = _layout_of(roles, roles.zero_sums if zero_sums else set())
-    some = zero_sums and bool(roles.zero_sums)
-    raw = jax.jit(partial(map_kernels, center, constrained))(params) if some else params
     factors = residual_factors(net) if quiet else None
+    some = zero_sums and bool(roles.zero_sums)
+    if some:
+        net, optimizer = with_zero_sums(net, optimizer, _layout_of(roles, roles.zero_sums))
+    raw = net.params
     if fitted and roles.fitted:
         raw = _fitted(net, raw, roles, factors)
     elif factors is not None:
         raw = scale_branches(raw, factors)
     _check_finite(raw)
-    net = net.at(raw, inputs)
-    if some:
-        parts = centered_gradient(constrained), optimizer, zero_sum_projection(constrained)
-        optimizer = optax.chain(*parts)
+    net = net.at(raw, net.inputs)
     if centered and roles.biases:
         layout = _layout_of(roles, {*roles.biases})
         optimizer = centered_inputs(net, optimizer, layout=layout)
     done = {DATA: fitted and roles.fitted, BRANCHES: factors is not None, ZERO_SUMS: some}
     return raw, Applied.of(optimizer, [name for name, is_done in done.items() if is_done])
+
+
+def with_zero_sums(
+    net: Reading, optimizer: optax.GradientTransformation, layout: Layout
+) -> tuple[Reading, optax.GradientTransformation]:
+    """Returns the reading at zero-sum kernels, and the optimizer that keeps them so."""
+    params = jax.jit(partial(map_kernels, center, layout))(net.params)
+    parts = centered_gradient(layout), optimizer, zero_sum_projection(layout)
+    return net.at(params, net.inputs), optax.chain(*parts)
 
 
 def warn_of_no_biases(roles: Roles) -> None:
