@@ -6,9 +6,10 @@ from typing import NamedTuple
 from jaxtyping import PyTree
 
 from jaxnorm._paths import Path, named_entries
-from jaxnorm._trace.graph import Graph, Node, Sum
+from jaxnorm._trace.graph import Node
 from jaxnorm._trace.primitives import LINEAR, PARTS, PRODUCTS, STACKS, SUMS
 from jaxnorm._trace.reading import Reading, of_reading
+from jaxnorm._trace.residual_sums import ResidualGraph, Sum
 from jaxnorm._trace.streams import stream_branches
 
 Layer = Callable[[float], float]
@@ -58,7 +59,7 @@ def traced_depth(net: Reading, *, factors: PyTree | None = None) -> Network:
     Source: Martens et al. 2021 (arXiv 2110.01765), section 8, and Zhang et al. 2022, appendix B.
     """
     program = net.program(nodes=True)
-    graph = Graph(program.facts.nodes or [])
+    graph = ResidualGraph(program.facts.nodes or [])
     _check_products(graph.nodes)
     depth = _Depth(graph.nodes, _squared_factors(graph, factors), program.result_nodes())
     return depth.largest
@@ -109,7 +110,7 @@ class _Depth(NamedTuple):
         return node.primitive in MIXTURES or chooses or scales
 
 
-def _squared_factors(graph: Graph, factors: PyTree | None) -> dict[int, tuple[Sum, float]]:
+def _squared_factors(graph: ResidualGraph, factors: PyTree | None) -> dict[int, tuple[Sum, float]]:
     """Returns the sums of residual streams, each with the squared factor of its branch."""
     known: dict[Path, float] = {} if factors is None else dict(named_entries(factors))
     sums: dict[int, tuple[Sum, float]] = {}

@@ -15,12 +15,12 @@ from jaxnorm._node import Axes
 from jaxnorm._paths import Path, listed, named_entries
 from jaxnorm._trace.batch_statistics import kernels_before_stored_statistics
 from jaxnorm._trace.gates import gates, kernels_of_gates
-from jaxnorm._trace.graph import Graph
 from jaxnorm._trace.interpret import Apply, Program
 from jaxnorm._trace.kernels import biased_kernels, measurable_kernels
 from jaxnorm._trace.primitives import product_axes
 from jaxnorm._trace.queries import traced_layout
 from jaxnorm._trace.reading import Reading
+from jaxnorm._trace.residual_sums import ResidualGraph
 from jaxnorm._trace.streams import begins_with_kernel, stream_sums
 
 
@@ -153,7 +153,7 @@ def kernels_of_heads(program: Program) -> set[Path]:
     Args:
         program: a program with nodes.
     """
-    graph = Graph(program.facts.nodes or [])
+    graph = ResidualGraph(program.facts.nodes or [])
     live = graph.ancestors(*program.result_nodes())
     products = {i for i in live if graph.nodes[i].is_product}
     sums = [item for stream in stream_sums(graph, program) for item in stream]

@@ -285,7 +285,9 @@ def test_micro_batches_make_one_average() -> None:
 def trained(updates: int, jit: Any = jax.jit, between: Any = lambda *state: state) -> Any:
     """Returns all raw parameters of a short training, and the model."""
     apply, params, x = dense()
-    in_loss, raw, tx = jn.moving_average_normalization(apply, params, optax.sgd(0.1, momentum=0.9), x)
+    in_loss, raw, tx = jn.moving_average_normalization(
+        apply, params, optax.sgd(0.1, momentum=0.9), x
+    )
 
     def update(raw: Any, state: Any) -> Any:
         gradient = jax.grad(lambda raw: square(in_loss(raw, x)))(raw)

@@ -12,9 +12,10 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from jaxnorm._paths import Path, listed
-from jaxnorm._trace.graph import MULTIPLICATIONS, Graph, Node, Sum, has_scale, is_scaling
+from jaxnorm._trace.graph import MULTIPLICATIONS, Node, has_scale, is_scaling
 from jaxnorm._trace.interpret import Program
 from jaxnorm._trace.primitives import LINEAR, PARTS, STACKS, SUMS
+from jaxnorm._trace.residual_sums import ResidualGraph, Sum
 from jaxnorm._trace.views import SLICES, VIEWS
 
 #: Operations by which a factor of the operand is a factor of the result.
@@ -102,7 +103,7 @@ def residual_streams(program: Program) -> Streams:
                 "last kernel of each branch by hand, with scale_branches(raw, factors), and pass "
                 "quiet=False to normalizer_free, or fitted=False to moving_average_normalization.",
             )
-    graph = Graph(nodes)
+    graph = ResidualGraph(nodes)
     streams = [x for x in stream_sums(graph, program) if not _is_added_to_inputs(graph, x)]
     outers = [item for stream in streams for item in stream if item.kind == "identity"]
     inside = {i for x in outers for i in graph.between(x.sources, x.branch)}
@@ -112,7 +113,7 @@ def residual_streams(program: Program) -> Streams:
         return Streams([], str(error))
 
 
-def stream_sums(graph: Graph, program: Program) -> list[list[Sum]]:
+def stream_sums(graph: ResidualGraph, program: Program) -> list[list[Sum]]:
     """Returns the sums of each stream that reaches a result, in execution order."""
     live = graph.ancestors(*program.result_nodes())
     sums = [item for i in sorted(live) if (item := graph.sum_at(i)) and item.kind != "adapter"]
@@ -120,7 +121,7 @@ def stream_sums(graph: Graph, program: Program) -> list[list[Sum]]:
     return _streams(graph, sums, _first_sums(graph, sums, outers))
 
 
-def begins_with_kernel(graph: Graph, item: Sum) -> bool:
+def begins_with_kernel(graph: ResidualGraph, item: Sum) -> bool:
     """Returns True if the stream of a sum has a kernel, a table or learned latents before it.
 
     Its branches do not count, except those of other turns of a scan: a stream that has nothing but
@@ -139,7 +140,7 @@ def begins_with_kernel(graph: Graph, item: Sum) -> bool:
     return False
 
 
-def _is_added_to_inputs(graph: Graph, stream: list[Sum]) -> bool:
+def _is_added_to_inputs(graph: ResidualGraph, stream: list[Sum]) -> bool:
     """Returns True for the one sum of a network and its inputs, which has no other branch."""
     return len(stream) == 1 and not begins_with_kernel(graph, stream[0])
 
@@ -150,7 +151,7 @@ def _is_learned(node: Node) -> bool:
     return is_row or node.primitive in ("parameter", "carry")
 
 
-def _known(graph: Graph, stream: list[Sum], inside: set[int]) -> list[Branch]:
+def _known(graph: ResidualGraph, stream: list[Sum], inside: set[int]) -> list[Branch]:
     """Returns the branches of a stream; none for that of a single sum inside of a branch.
 
     Its factor is 1, whatever ends it. A stream that starts inside of a branch needs no end either.
@@ -166,7 +167,7 @@ def _known(graph: Graph, stream: list[Sum], inside: set[int]) -> list[Branch]:
         raise
 
 
-def _streams(graph: Graph, sums: list[Sum], first: set[int]) -> list[list[Sum]]:
+def _streams(graph: ResidualGraph, sums: list[Sum], first: set[int]) -> list[list[Sum]]:
     """Returns the sums of each stream with a sum whose shortcut has no kernel.
 
     After a merge each of the streams goes on, except one that another comes from.
@@ -189,7 +190,7 @@ def _streams(graph: Graph, sums: list[Sum], first: set[int]) -> list[list[Sum]]:
     return [stream for stream, kind in pairs if kind - {"projection"} and kind - {"merge"}]
 
 
-def _first_sums(graph: Graph, sums: list[Sum], outers: list[Sum]) -> set[int]:
+def _first_sums(graph: ResidualGraph, sums: list[Sum], outers: list[Sum]) -> set[int]:
     """Returns the sums that are the first of a stream inside of a branch.
 
     Their shortcut is a kernel of the outer stream.
@@ -203,7 +204,7 @@ def _first_sums(graph: Graph, sums: list[Sum], outers: list[Sum]) -> set[int]:
     return first
 
 
-def stream_branches(graph: Graph, stream: list[Sum]) -> list[Branch]:
+def stream_branches(graph: ResidualGraph, stream: list[Sum]) -> list[Branch]:
     """Returns the last parameters of the branches of a stream."""
     sums = [item for item in stream if item.kind != "merge"]
     # A constant after the last sum may be one of the classifier.
@@ -224,7 +225,7 @@ def stream_branches(graph: Graph, stream: list[Sum]) -> list[Branch]:
     return [branch(item, end) for item, end in ends]
 
 
-def _repeats(graph: Graph, item: Sum, gate: Gate | None = None) -> int:
+def _repeats(graph: ResidualGraph, item: Sum, gate: Gate | None = None) -> int:
     """Returns how often a sum is added to its stream: in each turn of the scans that carry it.
 
     Experts that a scan adds under the entries of one gate are one branch.
@@ -243,7 +244,7 @@ def _repeats(graph: Graph, item: Sum, gate: Gate | None = None) -> int:
     return math.prod(length for number, length in turns if number in carried)
 
 
-def _is_scaled(graph: Graph, item: Sum) -> bool:
+def _is_scaled(graph: ResidualGraph, item: Sum) -> bool:
     """Returns True if a constant below 1 follows a sum in every use, in the same scan."""
     nodes = graph.nodes
     turns = nodes[item.position].turns
@@ -251,7 +252,7 @@ def _is_scaled(graph: Graph, item: Sum) -> bool:
     return bool(after) and all(graph.is_small(node) and node.turns == turns for node in after)
 
 
-def _ends(graph: Graph, item: Sum, scaled: bool) -> Iterator[End]:
+def _ends(graph: ResidualGraph, item: Sum, scaled: bool) -> Iterator[End]:
     """Yields the last parameters of the branch of a sum."""
     inside = graph.between(item.sources, item.branch)
     visited = {item.branch, *graph.other_streams(item.sources, item.branch)}
@@ -274,7 +275,9 @@ def _ends(graph: Graph, item: Sum, scaled: bool) -> Iterator[End]:
             stack.append(End(i, scaled, linear, end.share * part, end.gate or gate))
 
 
-def _last(graph: Graph, index: int, source: int) -> tuple[int | None, Sequence[int], Gate | None]:
+def _last(
+    graph: ResidualGraph, index: int, source: int
+) -> tuple[int | None, Sequence[int], Gate | None]:
     """Returns the node that ends a branch, or the operands among which the end is, and their gate.
 
     The scale of a normalization is the last node of its product. An activation such as silu is the
@@ -311,7 +314,7 @@ def _last(graph: Graph, index: int, source: int) -> tuple[int | None, Sequence[i
     )
 
 
-def _choice(graph: Graph, position: int) -> Gate | None:
+def _choice(graph: ResidualGraph, position: int) -> Gate | None:
     """Returns the gate of a value that is chosen where an index has one number, and 0 elsewhere."""
     node = graph.nodes[position]
     if node.primitive != "select_n":
@@ -322,7 +325,7 @@ def _choice(graph: Graph, position: int) -> Gate | None:
     return Gate(index, position) if is_index else None
 
 
-def whole_of(graph: Graph, index: int) -> int:
+def whole_of(graph: ResidualGraph, index: int) -> int:
     """Returns the node of which a gate is an entry; 1 - g belongs to g, and i == 2 to i."""
     node = graph.nodes[index]
     while node.operands:
@@ -346,7 +349,7 @@ def _is_single_entry(node: Node, before: Node) -> bool:
     return is_smaller and not (same_rank and any(1 < new < old for new, old in pairs))
 
 
-def leads_linearly(graph: Graph, index: int) -> bool:
+def leads_linearly(graph: ResidualGraph, index: int) -> bool:
     """Returns True if a kernel's product leads to a node by linear operations."""
     stack, visited = [index], set[int]()
     while stack:
@@ -361,7 +364,7 @@ def leads_linearly(graph: Graph, index: int) -> bool:
     return False
 
 
-def _weighted(graph: Graph, node: Node) -> Sequence[int]:
+def _weighted(graph: ResidualGraph, node: Node) -> Sequence[int]:
     """Returns the one operand of a product of two nodes to which a kernel leads linearly."""
     if node.primitive not in ("mul", "dot_general") or len(node.operands) != 2:
         return ()
@@ -369,7 +372,7 @@ def _weighted(graph: Graph, node: Node) -> Sequence[int]:
     return linear if len(linear) == 1 else ()
 
 
-def activated(graph: Graph, node: Node) -> int | None:
+def activated(graph: ResidualGraph, node: Node) -> int | None:
     """Returns the node of which a product of two nodes is an elementwise function."""
     one, other = (graph.ancestors_in_layer(i) for i in node.operands)
     common = max(one & other, default=None)
@@ -379,7 +382,7 @@ def activated(graph: Graph, node: Node) -> int | None:
     return common if {graph.nodes[i].shape for i in between} == {node.shape} else None
 
 
-def _kernels(graph: Graph, index: int, source: int) -> frozenset[Path]:
+def _kernels(graph: ResidualGraph, index: int, source: int) -> frozenset[Path]:
     """Returns the last kernels before a node, without those that only choose indices."""
     visited, stack, paths = set[int](), [index], frozenset[Path]()
     while stack:
