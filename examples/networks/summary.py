@@ -20,16 +20,21 @@ import matplotlib as mpl
 import numpy as np
 
 from examples.networks.earlier import MOMENTUM, is_earlier, of_earlier, unmixed
-from examples.networks.whole import Run, best, read_runs
+from examples.networks.whole import WARM_UP, Run, best, read_runs
 from experiments.analysis import statistics
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 #: What all runs of a table have in common.
-SETTINGS = ("task", "side", "rows", "steps", "batch", "optimizer", "augment", "bfloat16")
+SETTINGS = (
+    *("task", "side", "rows", "steps", "batch", "optimizer", "warm_up", "augment", "bfloat16"),
+)
 
 REFERENCE = "bn"
+
+#: What the picture of rates tells apart.
+SHOWN = ("network", "method")
 
 #: What a method is in networks without residual branches.
 WITHOUT_BRANCHES = {"bn quiet": "bn", "call - quiet branches": "call"}
@@ -66,7 +71,7 @@ def interval(values: list[float]) -> Interval:
 def labelled(run: Run) -> Run:
     """Returns the run with its statistics, and its optimizer's variant in its method's name."""
     optimizer, *variant = run["optimizer"].split()
-    known = {"statistics": of_earlier(run["method"]), **run}
+    known = {"statistics": of_earlier(run["method"]), "warm_up": WARM_UP, **run}
     return {**known, "optimizer": optimizer, "method": " ".join([run["method"], *variant])}
 
 
@@ -224,6 +229,42 @@ def draw(table: Table, reference: str, title: str, path: Path) -> None:
     plt.close(figure)
 
 
+def draw_rates(runs: list[Run], title: str, path: Path) -> None:
+    """Draws test accuracy against the rate: a panel per network, a mark per training."""
+    networks, methods = (list(dict.fromkeys(run[key] for run in runs)) for key in SHOWN)
+    columns = min(4, len(networks))
+    rows = -(-len(networks) // columns)
+    size = (2.6 * columns + 1.6, 2.3 * rows + 0.6)
+    figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+    for axes, network in zip(grid.flat, networks, strict=False):
+        for place, method in enumerate(methods):
+            mine = [run for run in runs if [run[key] for key in SHOWN] == [network, method]]
+            _draw_method(axes, mine, method, COLORS[place % len(COLORS)])
+        axes.set(xscale="log", title=network)
+        ticks = sorted({run["rate"] for run in runs})
+        axes.set_xticks(ticks, [f"{rate:g}" for rate in ticks])
+        axes.minorticks_off()
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in grid.flat[len(networks) :]:
+        axes.set_axis_off()
+    handles = {line.get_label(): line for axes in grid.flat for line in axes.get_lines()}
+    names = [method for method in methods if method in handles]
+    figure.legend([handles[name] for name in names], names, loc="outside right center", fontsize=8)
+    figure.supxlabel("learning rate", fontsize=9)
+    figure.supylabel("test accuracy, %", fontsize=9)
+    figure.suptitle(title, fontsize=9)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _draw_method(axes: Any, runs: list[Run], method: str, color: str) -> None:
+    """Draws the trainings of a method, and a line through those of the first seed."""
+    first = sorted((run["rate"], run["test"]) for run in runs if run["seed"] == 0)
+    axes.plot(*np.reshape(first, (-1, 2)).T, "-", color=color, lw=1, label=method)
+    scores = [(run["rate"], run["test"]) for run in runs]
+    axes.plot(*np.reshape(scores, (-1, 2)).T, ".", color=color, ms=5)
+
+
 def write_summary(folder: Path) -> str:
     """Writes table.md and one picture per setting; returns the text."""
     groups: dict[str, list[Run]] = {}
@@ -254,6 +295,9 @@ def write_summary(folder: Path) -> str:
         if REFERENCE in methods_of(table):
             draw(table, REFERENCE, title, folder / f"table-{index}.png")
             parts += [f"![Differences to batch normalization](table-{index}.png)", ""]
+        if len({run["rate"] for run in runs if run["seed"] == 0}) > 1:
+            draw_rates(runs, title, folder / f"rates-{index}.png")
+            parts += [f"![Accuracy against the rate](rates-{index}.png)", ""]
     text = "\n".join(parts)
     (folder / "table.md").write_text(text, encoding="utf-8")
     return text
