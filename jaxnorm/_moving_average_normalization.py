@@ -114,16 +114,16 @@ def moving_average_normalization(
         ``raw = optax.apply_updates(raw, updates)``.
 
         ``raw`` has a node at each hidden kernel, with the leaves direction (V), scale (γ), and
-        mean, variance and count, which ``optimizer`` never sees: no decay, no momentum, no norm of
-        gradients. In the place of b it sees β. Its masks and labels may be functions of the tree,
-        or trees of the structure of ``raw``.
+        averages and a count, which ``optimizer`` never sees: no decay, no momentum. They are
+        stored times 2^-60, so that norms of all parameters, and penalties on all, do not see them
+        either. In the place of b the optimizer sees β. Its masks and labels may be functions of the
+        tree, or trees of the structure of ``raw``.
 
-        The gradients of mean, variance and count are sums over the examples, times 2^-60: so they
-        may be summed or averaged over devices, micro-batches (``optax.MultiSteps``) and several
-        calls in one loss, scaled and clipped with all others, and an average still is one. They
-        have to stay float32 or bfloat16: in float16 they are 0. Masked rows still count. Whatever
-        else reaches them is taken for statistics: put penalties on ``effective(raw)``, and decay
-        and noise into ``optimizer``.
+        The gradients of averages and count are sums over the examples, times 2^-60: so they may be
+        summed or averaged over devices, micro-batches (``optax.MultiSteps``) and several calls in
+        one loss, scaled and clipped with all others, and an average still is one. They have to
+        stay float32 or bfloat16: in float16 they are 0. Masked rows still count. Noise on gradients
+        is taken for statistics: put it into ``optimizer``.
 
     Raises:
         ValueError: if no kernel can be normalized, since every one makes a result for example, for
@@ -342,9 +342,9 @@ def _node(
 ) -> MovingAverages:
     """Returns the node with these averages; of the same function as the kernel without a scale."""
     node = MovingAverages.from_kernel(kernel, fan_in)
-    mean, variance = (x.reshape(node.mean.shape).astype(node.mean.dtype) for x in statistics)
-    node = node.replaced(mean=mean, variance=variance)
-    scales = node.std() if scale is None else jnp.full_like(mean, scale)
+    mean, variance = (x.reshape(node.count.shape) for x in statistics)
+    node = node.with_averages(mean, variance)
+    scales = node.std() if scale is None else jnp.full_like(node.count, scale)
     return node.replaced(scale=scales.astype(node.scale.dtype))
 
 
@@ -393,7 +393,9 @@ def _trained(raw: PyTree, nodes: Collection[Path]) -> PyTree:
     hidden = optax.MaskedNode()
 
     def entry(path: Path, x: Any) -> Any:
-        return x.replaced(mean=hidden, variance=hidden, count=hidden) if path in nodes else x
+        if path not in nodes:
+            return x
+        return x.replaced(stored_mean=hidden, stored_variance=hidden, count=hidden)
 
     return map_entries(entry, raw)
 
@@ -430,7 +432,10 @@ def _with_averages(
         if path not in before:
             return step
         node, new = before[path], after[path]
-        mean, variance = new.mean - node.mean, new.variance - node.variance
-        return step.replaced(mean=mean, variance=variance, count=jnp.zeros_like(node.count))
+        return step.replaced(
+            stored_mean=new.stored_mean - node.stored_mean,
+            stored_variance=new.stored_variance - node.stored_variance,
+            count=jnp.zeros_like(node.count),
+        )
 
     return map_entries(entry, steps)

@@ -19,7 +19,8 @@ Values = Float[Array, "..."]
 #: What is added to a variance, as batch normalization does.
 EPSILON = 1e-5
 
-#: Factor on sums of statistics that travel with gradients, so that no norm of gradients sees them.
+#: Factor on averages, and on the sums of statistics that travel with gradients: no norm of
+#: parameters or gradients sees them, and a penalty on all parameters is nothing beside the sums.
 TINY = 2.0**-60
 
 #: Values of a unit in a group from which the backward pass leaves something of a gradient.
@@ -41,14 +42,15 @@ class MovingAverages(Reparametrization):
         direction: V, of the kernel's shape and type.
         scale: γ, of the kernel's shape without its fan-in axes; of the kernel's type, or of
             bfloat16 if that has 8 bits.
-        mean: average of the mean of a unit's V x, of that shape, in float32 or wider.
-        variance: average of its variance, likewise.
+        stored_mean: `mean`, the average of the mean of a unit's V x, times 2^-60, of that shape, in
+            float32 or wider.
+        stored_variance: `variance`, the average of its variance, likewise.
         count: zeros; its gradient is the number of values behind the gradients of the averages.
         fan_in_axes: negative axes of the kernel; static.
 
     Example:
         >>> node = MovingAverages.from_kernel(jnp.ones((3, 2)), fan_in_axes=-2)
-        >>> node.replaced(variance=jnp.full(2, 4 - EPSILON)).effective().tolist()[0]
+        >>> node.with_averages(jnp.zeros(2), jnp.full(2, 4 - EPSILON)).effective().tolist()[0]
         [0.5, 0.5]
 
     Source: Ioffe and Szegedy 2015, the inference of Algorithm 2.
@@ -58,8 +60,8 @@ class MovingAverages(Reparametrization):
 
     direction: Any
     scale: Any
-    mean: Any
-    variance: Any
+    stored_mean: Any
+    stored_variance: Any
     count: Any
     fan_in_axes: Axes
 
@@ -75,7 +77,23 @@ class MovingAverages(Reparametrization):
         zeros = jnp.zeros(unit_shape(kernel, axes), wide_dtype(kernel.dtype))
         ones = jnp.ones_like(zeros)
         scale = ones.astype(scale_dtype(kernel.dtype))
-        return cls(kernel, scale, zeros, ones - EPSILON, jnp.zeros_like(zeros), axes)
+        node = cls(kernel, scale, zeros, zeros, jnp.zeros_like(zeros), axes)
+        return node.with_averages(zeros, ones - EPSILON)
+
+    @property
+    def mean(self) -> Values:
+        """Average of the mean of a unit's V x, μ."""
+        return self.stored_mean / TINY  # type: ignore[no-any-return]
+
+    @property
+    def variance(self) -> Values:
+        """Average of the variance of a unit's V x."""
+        return self.stored_variance / TINY  # type: ignore[no-any-return]
+
+    def with_averages(self, mean: Values, variance: Values) -> "MovingAverages":
+        """Returns the node with these averages, in the type of its own."""
+        stored = (TINY * x.astype(self.stored_mean.dtype) for x in (mean, variance))
+        return self.replaced(**dict(zip(("stored_mean", "stored_variance"), stored, strict=True)))
 
     def std(self) -> Values:
         """Returns σ."""
@@ -166,9 +184,8 @@ def normalized_backward(
     the scale is its own; those of the averages carry the sums of V x about the old average.
     """
     rows = call.sample_axis if groups > 1 else None
-    statistics = [
-        call.of_layer(x, node.direction) for x in (node.scale, node.mean, node.variance, node.count)
-    ]
+    leaves = node.scale, node.stored_mean, node.stored_variance, node.count
+    statistics = [call.of_layer(x, node.direction) for x in leaves]
     sums = Sums(tuple(sorted(call.unit_axes)), rows, groups, has_mean, str(call.path))
     return _normalized(sums, *vary_alike(call.output, *statistics))
 
@@ -196,7 +213,8 @@ def _forward(sums: Sums, y: Values, *statistics: Values) -> tuple[Values, Any]:
 
 
 def _backward(sums: Sums, saved: Any, delta: Values) -> tuple[Values, ...]:
-    y, scale, mean, variance, count = saved
+    y, scale, *stored, count = saved
+    mean, variance = (promote(x) / TINY for x in stored)
     factor = promote(scale) / deviation(variance)
     d = sums.split(promote(delta))
     z = sums.split(promote(y)) - sums.along(factor * mean, y)
@@ -219,8 +237,8 @@ def _backward(sums: Sums, saved: Any, delta: Values) -> tuple[Values, ...]:
     return (
         kept.reshape(y.shape).astype(y.dtype),
         of_scale.astype(scale.dtype),
-        (TINY * back * total(z_mean)).astype(mean.dtype),
-        (TINY * back**2 * total(square)).astype(variance.dtype),
+        (TINY * back * total(z_mean)).astype(stored[0].dtype),
+        (TINY * back**2 * total(square)).astype(stored[1].dtype),
         of_count.astype(count.dtype),
     )
 
@@ -234,12 +252,10 @@ def moved(node: MovingAverages, gradient: MovingAverages, decay: float) -> Movin
     A unit that the step did not measure keeps its averages, and one whose sums are not finite too.
     """
     n = gradient.count
-    first, second = quotient(gradient.mean, n), quotient(gradient.variance, n)
+    first, second = quotient(gradient.stored_mean, n), quotient(gradient.stored_variance, n)
     variance = jnp.maximum(second - first**2, 0)
     is_measured = (n != 0) & jnp.isfinite(first) & jnp.isfinite(variance)
-    mean = node.mean + (1 - decay) * first
-    variance = decay * node.variance + (1 - decay) * variance
-    return node.replaced(
-        mean=jnp.where(is_measured, mean, node.mean),
-        variance=jnp.where(is_measured, variance, node.variance),
+    return node.with_averages(
+        jnp.where(is_measured, node.mean + (1 - decay) * first, node.mean),
+        jnp.where(is_measured, decay * node.variance + (1 - decay) * variance, node.variance),
     )
