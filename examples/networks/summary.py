@@ -1,6 +1,6 @@
 """Tables and picture of the runs of `whole.py`.
 
-python -m examples.networks.summary FOLDER
+python -m examples.networks.summary FOLDER [--beside FOLDER ...] [--methods METHOD ...]
 
 Per network, method and optimizer the rate with the best held-out score under seed 0 is taken. The
 difference to batch normalization is paired by network and seed, and pooled over networks. The call
@@ -9,10 +9,10 @@ scored by running statistics of batch normalization are named below their table,
 a run with statistics estimated anew stands in their place.
 """
 
+import argparse
 import json
 import math
-import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -265,12 +265,23 @@ def _draw_method(axes: Any, runs: list[Run], method: str, color: str) -> None:
     axes.plot(*np.reshape(scores, (-1, 2)).T, ".", color=color, ms=5)
 
 
-def write_summary(folder: Path) -> str:
-    """Writes table.md and one picture per setting; returns the text."""
+def write_summary(folder: Path, beside: Sequence[Path] = (), methods: Collection[str] = ()) -> str:
+    """Writes table.md and the pictures of each setting; returns the text.
+
+    Args:
+        folder: the runs, and where tables and pictures go.
+        beside: folders of further runs, of the settings that ``folder`` has.
+        methods: the methods that are shown; all if it is empty.
+    """
     groups: dict[str, list[Run]] = {}
     cell = (*SETTINGS, "network", "method")
-    for run in unmixed(map(labelled, read_runs(folder)), cell):
-        groups.setdefault(json.dumps([run[name] for name in SETTINGS]), []).append(run)
+    settings = {_setting(labelled(run)) for run in read_runs(folder)}
+    runs = [run for each in (folder, *beside) for run in read_runs(each)]
+    runs = [run for run in runs if not methods or run["method"] in methods]
+    for run in unmixed(map(labelled, runs), cell):
+        if _setting(run) not in settings:
+            continue
+        groups.setdefault(_setting(run), []).append(run)
     parts = []
     for index, (key, runs) in enumerate(groups.items()):
         values: dict[str, Any] = dict(zip(SETTINGS, json.loads(key), strict=True))
@@ -303,5 +314,19 @@ def write_summary(folder: Path) -> str:
     return text
 
 
+def _setting(run: Run) -> str:
+    return json.dumps([run[name] for name in SETTINGS])
+
+
+def main() -> None:
+    """Writes the summary of a folder, and prints it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--beside", type=Path, nargs="+", default=(), help="folders of more runs")
+    parser.add_argument("--methods", nargs="+", default=(), help="the methods to show")
+    options = parser.parse_args()
+    print(write_summary(options.folder, options.beside, options.methods))
+
+
 if __name__ == "__main__":
-    print(write_summary(Path(sys.argv[1])))
+    main()
