@@ -33,6 +33,14 @@ SETTINGS = (
 
 REFERENCE = "bn"
 
+#: The methods in words, in the picture of rates, and their colours there.
+WORDS = {
+    "bn": ("batch normalization", "#000000"),
+    "gn": ("GroupNorm, standardized weights", "#E69F00"),
+    "call": ("normalizer_free", "#56B4E9"),
+    "moving averages": ("moving_average_normalization", "#D55E00"),
+}
+
 #: What the picture of rates tells apart.
 SHOWN = ("network", "method")
 
@@ -229,40 +237,40 @@ def draw(table: Table, reference: str, title: str, path: Path) -> None:
     plt.close(figure)
 
 
-def draw_rates(runs: list[Run], title: str, path: Path) -> None:
+def draw_rates(runs: list[Run], path: Path) -> None:
     """Draws test accuracy against the rate: a panel per network, a mark per training."""
     networks, methods = (list(dict.fromkeys(run[key] for run in runs)) for key in SHOWN)
     columns = min(4, len(networks))
     rows = -(-len(networks) // columns)
-    size = (2.6 * columns + 1.6, 2.3 * rows + 0.6)
+    size = (2.5 * columns + 0.4, 2.2 * rows + 0.9)
     figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     for axes, network in zip(grid.flat, networks, strict=False):
         for place, method in enumerate(methods):
             mine = [run for run in runs if [run[key] for key in SHOWN] == [network, method]]
-            _draw_method(axes, mine, method, COLORS[place % len(COLORS)])
-        axes.set(xscale="log", title=network)
+            _draw_method(axes, mine, *WORDS.get(method, (method, COLORS[place % len(COLORS)])))
         ticks = sorted({run["rate"] for run in runs})
+        axes.set(xscale="log", xlim=(ticks[0] / 1.2, ticks[-1] * 1.2))
+        axes.set_title(network, fontsize=10)
         axes.set_xticks(ticks, [f"{rate:g}" for rate in ticks])
         axes.minorticks_off()
         axes.spines[["top", "right"]].set_visible(False)
     for axes in grid.flat[len(networks) :]:
         axes.set_axis_off()
-    handles = {line.get_label(): line for axes in grid.flat for line in axes.get_lines()}
-    names = [method for method in methods if method in handles]
-    figure.legend([handles[name] for name in names], names, loc="outside right center", fontsize=8)
-    figure.supxlabel("learning rate", fontsize=9)
-    figure.supylabel("test accuracy, %", fontsize=9)
-    figure.suptitle(title, fontsize=9)
+    lines = {line.get_label(): line for axes in grid.flat for line in axes.get_lines()}
+    lines = {name: line for name, line in lines.items() if not str(name).startswith("_")}
+    figure.legend(lines.values(), lines, loc="outside upper center", ncols=2, frameon=False)
+    figure.supxlabel("learning rate", fontsize=10)
+    figure.supylabel("test accuracy, %", fontsize=10)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
-def _draw_method(axes: Any, runs: list[Run], method: str, color: str) -> None:
+def _draw_method(axes: Any, runs: list[Run], label: str, color: str) -> None:
     """Draws the trainings of a method, and a line through those of the first seed."""
     first = sorted((run["rate"], run["test"]) for run in runs if run["seed"] == 0)
-    axes.plot(*np.reshape(first, (-1, 2)).T, "-", color=color, lw=1, label=method)
-    scores = [(run["rate"], run["test"]) for run in runs]
-    axes.plot(*np.reshape(scores, (-1, 2)).T, ".", color=color, ms=5)
+    if first:
+        axes.plot(*np.transpose(first), "-", color=color, lw=1.3, label=label)
+        axes.plot(*np.transpose([(run["rate"], run["test"]) for run in runs]), ".", color=color)
 
 
 def write_summary(folder: Path, beside: Sequence[Path] = (), methods: Collection[str] = ()) -> str:
@@ -307,7 +315,7 @@ def write_summary(folder: Path, beside: Sequence[Path] = (), methods: Collection
             draw(table, REFERENCE, title, folder / f"table-{index}.png")
             parts += [f"![Differences to batch normalization](table-{index}.png)", ""]
         if len({run["rate"] for run in runs if run["seed"] == 0}) > 1:
-            draw_rates(runs, title, folder / f"rates-{index}.png")
+            draw_rates(runs, folder / f"rates-{index}.png")
             parts += [f"![Accuracy against the rate](rates-{index}.png)", ""]
     text = "\n".join(parts)
     (folder / "table.md").write_text(text, encoding="utf-8")
