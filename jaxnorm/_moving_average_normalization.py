@@ -79,8 +79,11 @@ def moving_average_normalization(
 
     **Examples interact in the backward pass of the training**: the gradient of an example depends
     on the others of its group. In the forward pass, in evaluation and in what is exported they
-    never interact, and the model has no state. If gradients per example matter, as for differential
-    privacy, use `normalizer_free`.
+    never interact, and the model has no state.
+
+    **Which call.** This one; `normalizer_free` with fewer than about 16 rows per step, of which
+    statistics are noise, or if examples may not interact in the backward pass either (privacy,
+    gradients per example, online reinforcement learning).
 
     Args:
         apply: ``apply(params, *inputs)``, any library's model as a function of plain parameters,

@@ -80,9 +80,10 @@ def normalizer_free(
 
     **The rate.** No statistics hold the size of pre-activations during the training, so large rates
     need care where batch normalization needs none: with a rate of 0.3 units may die, the loss of a
-    segmentation stays that of a constant answer, and some networks end in NaN. Start from 0.1 with
-    SGD, or 0.03 with two rows per update, momentum 0.9, a decay of 1e-3 on kernels, a warm-up and
-    ``clip_by_layer_norm(1.0)``; and from 0.01 with AdamW or Muon and a decay of 0.1 on kernels,
+    segmentation stays that of a constant answer, and some networks end in NaN. With 16 rows per
+    step or more `moving_average_normalization` bears batch normalization's rates. Start from 0.1
+    with SGD, or 0.03 with two rows per update, momentum 0.9, a decay of 1e-3 on kernels, a warm-up
+    and ``clip_by_layer_norm(1.0)``; and from 0.01 with AdamW or Muon and a decay of 0.1 on kernels,
     which takes the place of batch normalization's regularization. Tune rate and decay together on
     held-out rows, downwards. ``describe_propagation(apply, raw, x, start=raw at the start,
     applied=tx.applied)`` says whether the rate was too high.
