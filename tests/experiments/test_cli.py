@@ -284,7 +284,7 @@ def test_the_version_is_that_of_the_package(capsys):
 @pytest.mark.parametrize(
     "arguments",
     [["compare", "--out", ""], ["train", "--out", " "], ["runs", ""], ["runs", ".", "--csv", ""]]
-    + [["compare", flag, ""] for flag in ("--model", "--coordinator", "--ray", "--mesh")]
+    + [["compare", flag, ""] for flag in ("--model", "--coordinator", "--mesh")]
     + [["report", "--pairs="]],
 )
 def test_an_unset_variable_is_no_folder(arguments, tmp_path, monkeypatch, capsys):
