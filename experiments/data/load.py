@@ -63,12 +63,12 @@ FORMATS = (
     Format("FOLDER of .npy", "X.npy, y.npy, ... of the same names.", load_npy, is_in=holds_arrays),
     Format(
         "FILE.csv",
-        "a table of numbers with one column of classes, words or whole numbers. Commas, "
-        "semicolons, tabs or bars separate its columns; decimal commas are read. The first line "
-        "may have the columns' names. The classes are in the column that --label names; else in "
-        "the one called label, class, target or y, in any case; else in the only column of words; "
-        "else in the last. A first column that numbers the rows is left out, and so is any column "
-        "that orders them as the classes do. A quarter of each class is drawn by the seed.",
+        "a table of numbers with one column of classes, words or whole numbers, in UTF-8, with "
+        "decimal points and commas between columns (.tsv: tabs). The first line has the columns' "
+        "names. The classes are in the column that --label names; else in the one called label, "
+        "class, target or y, in any case; else in the only column of words. A first column without "
+        "a name is left out, and so is any column that orders the rows as the classes do. A "
+        "quarter of each class is drawn by the seed.",
         _CSV,
         suffixes=(".csv", ".csv.gz", ".tsv", ".tsv.gz"),
         flag="label",
