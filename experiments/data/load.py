@@ -2,7 +2,6 @@
 
 import difflib
 import importlib
-import re
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -184,24 +183,14 @@ def find_source(source: str) -> Path | None:
             f"there is no folder {source}, and no reader of files but {', '.join(SUFFIXES)}; give "
             "one of these, or a name that the command datasets lists."
         )
-    if difflib.get_close_matches(source.lower(), BUNDLED) or _tfds_spelling(source) != source:
+    if difflib.get_close_matches(source.lower(), BUNDLED):
         raise unknown_source(source)
     return None
 
 
 def unknown_source(source: str) -> UserError:
     """The error for a name of no dataset."""
-    known = (*BUNDLED, *(each.name for each in FORMATS), TFDS)
-    spelling = _tfds_spelling(source)
-    synonyms = {} if spelling in ("", source) else {source.lower(): spelling}
-    near = difflib.get_close_matches(source.lower(), BUNDLED)
-    return unknown("dataset", source, known, synonyms={} if near else synonyms)
-
-
-def _tfds_spelling(source: str) -> str:
-    """The name as TensorFlow Datasets write names: small letters, digits and underscores."""
-    name, *variant = re.split("(?=[/:])", source, maxsplit=1)
-    return re.sub("[^a-z0-9_]", "", name.lower()) + "".join(variant)
+    return unknown("dataset", source, (*BUNDLED, *(each.name for each in FORMATS), TFDS))
 
 
 def format_of(path: Path) -> Format:
