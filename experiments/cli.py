@@ -9,6 +9,7 @@ import inspect
 import io
 import itertools
 import os
+import re
 import shlex
 import sys
 import textwrap
@@ -40,7 +41,7 @@ from experiments.commands import (
 from experiments.config import Config, Workers
 from experiments.errors import UserError, unknown
 from experiments.models.sources import own_code
-from experiments.names import check_flags, check_names
+from experiments.names import check_names, check_values
 from experiments.ranges import check_ranges
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.progress import quietly
@@ -286,8 +287,7 @@ def _read(command: Any, flags: Sequence[str], program: str) -> Any:
     tyro takes the indentation of docstrings for line breaks: lines are joined here, and the
     command's own are wrapped to the width of the flags.
     """
-    if not {"-h", "--help"} & {*flags}:
-        check_flags(command, flags, program)
+    check_values(flags)
     for kind in filter(is_dataclass, (*command.__mro__, Config, Workers, CheckpointSettings)):
         for words in docstring_parser.parse_from_object(kind).params:
             flag = kind.__dataclass_fields__[words.arg_name]
@@ -303,7 +303,14 @@ def _read(command: Any, flags: Sequence[str], program: str) -> Any:
     except SystemExit as ended:
         if not ended.code:  # After the help.
             raise
-        raise UserError(f"{_first_paragraph(said.getvalue())}; see {program} --help.") from None
+        raise UserError(f"{_in_one_line(said.getvalue())} see {program} --help.") from None
+
+
+def _in_one_line(box: str) -> str:
+    """Returns the first paragraph of a box of tyro's, and the flags that it suggests."""
+    _, _, suggested = box.partition("Perhaps you meant:")
+    meant = " or ".join(re.findall(r"^[^\w\n-]{6}(--\w[\w-]*)", suggested, re.MULTILINE))
+    return f"{_first_paragraph(box)};{meant and f' did you mean {meant}?'}"
 
 
 def _first_paragraph(box: str) -> str:

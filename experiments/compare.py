@@ -76,7 +76,7 @@ NEXT = (
     "Next, with `python -m experiments compare --help` for all flags:\n"
     "  on your model: --model FILE.py:NAME, a function (rngs, shape, classes) -> network\n"
     "  on your data: --dataset FILE or FOLDER; `python -m experiments datasets` lists the formats\n"
-    "  on a cluster: --ray auto, or one call per host (docs/guides/clusters.md)"
+    "  on several hosts: one call on each (docs/guides/clusters.md); --jobs N for N runs at once"
 )
 
 TUNED = (

@@ -163,25 +163,15 @@ OF_PARTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Workers:
-    """The processes, or the cluster, that train runs."""
+    """The processes that train runs."""
 
     jobs: int = 1
     """The number of runs at once, each in a process with its share of the cores and GPUs."""
-    ray: str = ""
-    """Train on a Ray cluster: auto, or the address of its head. Each run is a task. A task whose
-    node dies goes on from its checkpoint on another: all nodes must see the folder that the command
-    is called in, the data and --out. The guide to clusters shows how to start one."""
-    ray_cpus: int = 1
-    """The CPUs of a run on the Ray cluster."""
-    ray_gpus: float = 0.0
-    """The GPUs of a run on the Ray cluster; with 0.5 two runs share one."""
-    ray_timeout: float = 50.0
-    """The seconds in which the Ray cluster must have answered."""
 
     @property
     def uses_processes(self) -> bool:
         """True if other processes than the first one train the runs."""
-        return self.jobs > 1 or bool(self.ray)
+        return self.jobs > 1
 
 
 #: One run at a time, in this process.

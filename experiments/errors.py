@@ -2,7 +2,7 @@
 
 import difflib
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -10,30 +10,16 @@ class UserError(ValueError):
     """A wrong input; the command line prints its one line and exits with status 2."""
 
 
-def unknown(
-    kind: str,
-    name: str,
-    known: Iterable[str],
-    summaries: Mapping[str, str] = {},
-    synonyms: Mapping[str, str] = {},
-) -> UserError:
+def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """Makes the error for a name that does not exist, with similar names.
 
     Args:
         kind: the kind of thing that is named.
         name: the user's name.
         known: the existing names.
-        summaries: descriptions of the names; the beginning of one suggests its name, such as
-            batchnorm for bn.
-        synonyms: other names of some of them.
     """
-    names, letters = list(known), _letters(name)
-    meant = [each for each, words in summaries.items() if _letters(words).startswith(letters)]
+    names = list(known)
     near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
-    if letters and meant and name.lower() not in names:
-        near = meant[:3]
-    if name.lower() in synonyms:
-        near = [synonyms[name.lower()]]
     guess = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     return UserError(f"there is no {kind} {name!r}: {guess}There are {', '.join(names)}.")
 
@@ -42,10 +28,6 @@ def check_known(kind: str, name: str, known: Iterable[str]) -> None:
     """Raises UserError for a name that does not exist; an empty name is allowed."""
     if name not in ("", *known):
         raise unknown(kind, name, known)
-
-
-def _letters(words: str) -> str:
-    return "".join(filter(str.isalpha, words.lower()))
 
 
 def library(name: str, flag: str, extra: str, otherwise: str) -> Any:

@@ -8,7 +8,7 @@ from experiments.errors import UserError
 
 _COUNTS = (
     *("train_rows", "test_rows", "resize", "batch_size", "ghost_groups", "accumulate", "clients"),
-    *("refresh_every", "population_rows", "probes", "processes", "ray_cpus", "checkpoint_every"),
+    *("refresh_every", "population_rows", "probes", "processes", "checkpoint_every"),
     *("keep", "resume_from", "steps", "rows_per_device"),
 )
 _STRENGTHS = ("weight_decay", "noise", "clip", "vcl_weight", "decay_times")
@@ -22,8 +22,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
     **{"sample_size": (2, 2**31 - 1), "process_id": (0, 2**31 - 1), "seed": (0, 2**32 - 1)},
     **{"learning_rate": (1e-30, 3e38), "epsilon": (1e-6, 1e6)},
     **{"dropout": (0, 0.999), "checkpoint_seconds": (0, 10**6), "seeds": (1, 10**4)},
-    **{"jobs": (1, 1024), "ray_gpus": (0, 1024), "rate_decay": (0, 0.999)},
-    **dict.fromkeys(("join_timeout", "ray_timeout"), (1, 10**6)),
+    **{"jobs": (1, 1024), "rate_decay": (0, 0.999), "join_timeout": (1, 10**6)},
 }
 
 

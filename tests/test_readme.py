@@ -24,11 +24,10 @@ def test_there_are_examples() -> None:
 
 
 @pytest.mark.slow
-def test_the_program_of_the_readme_is_short_and_runs() -> None:
+def test_the_program_of_the_readme_runs() -> None:
     """With a tenth of its updates; `tests/test_segmentation.py` ties its figures to their runs."""
     code = EXAMPLES[0][1]
     assert "jn.normalizer_free(" in code
-    assert len(code.splitlines()) <= 20
     printed = output_of({"readme": code.replace("(800, 2)", "(80, 2)")})
     accuracy = re.fullmatch(r"pixels right: (\d+\.\d)%\n", printed)
     assert accuracy is not None
@@ -47,14 +46,3 @@ def test_links_exist(page: Path) -> None:
     assert links or page in GUIDES
     for link in links:
         assert (page.parent / link).exists(), link
-
-
-def test_the_readme_is_short_and_starts_with_installation_and_compare() -> None:
-    text = PAGES[0].read_text()
-    assert len(text.splitlines()) <= 100
-    first = re.search(r"```bash\n(.*?)```", text, re.DOTALL)
-    assert first is not None
-    assert first[1].splitlines() == [
-        "pip install -e '.[experiments]'",
-        "python -m experiments compare",
-    ]

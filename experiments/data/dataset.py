@@ -174,7 +174,7 @@ def make_dataset(
     _check_splits(name, X_train, X_test)
     y_train, y_test = (y.astype(np.int32) for y in labels)
     check_classes(name, y_train, y_test, classes)
-    lines = doubts(name, X_train, X_test, y_train, classes)
+    lines = doubts(name, X_train, y_train, classes)
     if X_train.ndim != 3:
         standardize(X_train, X_test)
         _check_scales(name, X_train, X_test)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Int, Num, Shaped
+from jaxtyping import Num, Shaped
 
 from experiments.data.pixels import picture_columns
 
@@ -13,19 +13,10 @@ DENSE = 10
 #: Classes of fewer training rows tell nothing about what is a function of the class.
 FEW = 3
 
-#: The share of test rows that are training rows, too, from which accuracy is that of a memory.
-REPEATED = 0.05
-
-#: The rows that rule out most columns before all rows are looked at.
-SCREEN = 1000
-
 #: The deviations of the training rows at which test rows are of another scale.
 FAR = 10
 
 Array = Shaped[np.ndarray, "..."]
-#: A number for each row.
-Keys = Int[np.ndarray, "..."]
-
 
 #: The advice about a column that has one value per class, and about one that tells the class.
 COLUMN = (
@@ -36,12 +27,9 @@ COLUMN = (
 FILES = ("write all files alike, unless they will always differ so",) * 2
 
 
-def doubts(
-    name: str, X_train: Array, X_test: Array, y_train: Array, classes: Sequence[str]
-) -> list[str]:
-    """Returns lines on data that are as likely a mistake as meant: codes, spellings, copies."""
-    keys = row_keys(X_train)
-    lines = leak_lines(name, X_train, y_train, classes, keys)
+def doubts(name: str, X_train: Array, y_train: Array, classes: Sequence[str]) -> list[str]:
+    """Returns lines on data that are as likely a mistake as meant: codes and spellings."""
+    lines = leak_lines(name, X_train, y_train, classes)
     spellings: dict[str, str] = {}
     for each in classes:
         if (other := spellings.setdefault(each.casefold(), each)) != each:
@@ -49,12 +37,10 @@ def doubts(
                 f"{name}: the classes {other!r} and {each!r} differ in capitals alone; write them "
                 "alike if they are one."
             )
-    return [*lines, *repeated_rows(name, keys, row_keys(X_test))]
+    return lines
 
 
-def leak_lines(
-    name: str, X: Array, y: Array, classes: Sequence[str], keys: Keys | None = None
-) -> list[str]:
+def leak_lines(name: str, X: Array, y: Array, classes: Sequence[str]) -> list[str]:
     """Returns a line on each column of a table, or number of a picture, that tells the class.
 
     Args:
@@ -62,14 +48,13 @@ def leak_lines(
         X: training rows; point clouds are not searched.
         y: class numbers; label maps are not searched.
         classes: the names of the classes.
-        keys: the rows' `row_keys`.
     """
     if X.ndim not in (2, 4) or y.ndim != 1:
         return []
     names = [f"column {column}" for column in range(X.shape[1])]
     if X.ndim == 4:
         names, X = picture_columns(X, y)
-    return told_lines(name, names, X, y, classes, row_keys(X) if keys is None else keys)
+    return told_lines(name, names, X, y, classes)
 
 
 def told_lines(
@@ -78,7 +63,6 @@ def told_lines(
     X: Num[np.ndarray, "rows columns"],
     y: Array,
     classes: Sequence[str],
-    keys: Keys,
     advice: tuple[str, str] = COLUMN,
 ) -> list[str]:
     """Returns a line on each named column that is a function of the class, or tells it."""
@@ -86,7 +70,7 @@ def told_lines(
     lines = [f"{name}: {names[each]} has one value per class; {advice[0]}." for each in codes]
     return lines + [
         f"{name}: {names[column]} tells {what}; {advice[1]}."
-        for column, what in telling_columns(X, y, classes, keys).items()
+        for column, what in telling_columns(X, y, classes).items()
         if column not in codes
     ]
 
@@ -106,17 +90,16 @@ def class_codes(X: Array, y: Array) -> list[int]:
     return [int(column) for column in np.flatnonzero(same & varied)]
 
 
-def telling_columns(X: Array, y: Array, classes: Sequence[str], keys: Keys) -> dict[int, str]:
+def telling_columns(X: Array, y: Array, classes: Sequence[str]) -> dict[int, str]:
     """Returns the columns that alone tell the class of all training rows, or one of the classes.
 
-    Such are those of `class_codes`, a number by cohorts, a code of several values per class, and a
-    number that stands for a missing value in all rows of one class and in no other row.
+    Such are those of `class_codes`, a number by cohorts, and a number that stands for a missing
+    value in all rows of one class and in no other row.
 
     Args:
         X: training rows; only tables are searched.
         y: class numbers.
         classes: the names of the classes.
-        keys: the rows' `row_keys`.
     """
     numbers, counts = np.unique_counts(y)
     if X.ndim != 2 or counts.min() < FEW or len(numbers) < 2:
@@ -125,28 +108,12 @@ def telling_columns(X: Array, y: Array, classes: Sequence[str], keys: Keys) -> d
     order = np.argsort(low, axis=0)
     ends, starts = (np.take_along_axis(each, order, 0) for each in (high, low))
     told = {int(c): "the class" for c in np.flatnonzero((ends[:-1] < starts[1:]).all(0))}
-    # Copies of a row repeat its numbers, which are no codes. One column at a time is copied.
-    once = np.unique(keys, return_index=True)[1]
-    some = once[:SCREEN]
-    for column in range(X.shape[1]):
-        screened = _is_code(X[some, column], y[some], few=False)
-        if screened and column not in told and _is_code(X[once, column], y[once], few=True):
-            told[column] = "the class"
     for k, number in enumerate(numbers):
         others = y != number
         for column in map(int, np.flatnonzero((low[k] == high[k]) & (low[k] != low).any(0))):
             if column not in told and not (X[others, column] == low[k, column]).any():
                 told[column] = f"the class {classes[number]}"
     return dict(sorted(told.items()))
-
-
-def _is_code(values: Array, y: Array, few: bool) -> bool:
-    """Returns True if equal values have equal classes, and if asked, values have several rows."""
-    order = np.lexsort((y, values))
-    values, y = values[order], y[order]
-    same = values[1:] == values[:-1]
-    repeats = not few or FEW * (len(values) - np.count_nonzero(same)) <= len(values)
-    return bool(repeats and same.any() and not (same & (y[1:] != y[:-1])).any())
 
 
 def other_scales(name: str, X_test: Array) -> list[str]:
@@ -167,30 +134,6 @@ def other_scales(name: str, X_test: Array) -> list[str]:
         f"{sizes[columns[0]]:.3g} deviations of the training rows from their mean; wanted one "
         "scale, unless the test is meant to be far away: save both from one array."
     ]
-
-
-def repeated_rows(name: str, train: Keys, test: Keys) -> list[str]:
-    """Returns a line if many test rows are training rows, too, whose classes are remembered.
-
-    Args:
-        name: of the source.
-        train: the `row_keys` of the training rows.
-        test: those of the test rows.
-    """
-    count = np.count_nonzero(np.isin(test, train))
-    if count < REPEATED * len(test):
-        return []
-    return [
-        f"{name}: {count} of {len(test)} test rows are training rows, too, so that accuracy "
-        "counts what is learned by heart; take copies out before the split, unless they are rows "
-        "of their own."
-    ]
-
-
-def row_keys(X: Array) -> Keys:
-    """Returns a number for each row, which equal rows share."""
-    # 0 and -0 have one form.
-    return np.fromiter((hash((row + 0).tobytes()) for row in X), np.int64, len(X))
 
 
 def ordering_columns(

@@ -99,7 +99,7 @@ def load_images(path: Path, seed: int, resize: int | None = None) -> Dataset:
     y = images.labels(pictures)
     X, transparent, files = _pixels(path.name, pictures, resize)
     named = file_columns(files, y)
-    notes = [*notes, *told_lines(path.name, *named, y, classes, np.arange(len(y)), FILES)[:1]]
+    notes = [*notes, *told_lines(path.name, *named, y, classes, FILES)[:1]]
     if transparent:
         notes = [
             *notes,

@@ -2,7 +2,6 @@
 
 import difflib
 import importlib
-import re
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -63,12 +62,12 @@ FORMATS = (
     Format("FOLDER of .npy", "X.npy, y.npy, ... of the same names.", load_npy, is_in=holds_arrays),
     Format(
         "FILE.csv",
-        "a table of numbers with one column of classes, words or whole numbers. Commas, "
-        "semicolons, tabs or bars separate its columns; decimal commas are read. The first line "
-        "may have the columns' names. The classes are in the column that --label names; else in "
-        "the one called label, class, target or y, in any case; else in the only column of words; "
-        "else in the last. A first column that numbers the rows is left out, and so is any column "
-        "that orders them as the classes do. A quarter of each class is drawn by the seed.",
+        "a table of numbers with one column of classes, words or whole numbers, in UTF-8, with "
+        "decimal points and commas between columns (.tsv: tabs). The first line has the columns' "
+        "names. The classes are in the column that --label names; else in the one called label, "
+        "class, target or y, in any case; else in the only column of words. A first column without "
+        "a name is left out, and so is any column that orders the rows as the classes do. A "
+        "quarter of each class is drawn by the seed.",
         _CSV,
         suffixes=(".csv", ".csv.gz", ".tsv", ".tsv.gz"),
         flag="label",
@@ -184,24 +183,14 @@ def find_source(source: str) -> Path | None:
             f"there is no folder {source}, and no reader of files but {', '.join(SUFFIXES)}; give "
             "one of these, or a name that the command datasets lists."
         )
-    if difflib.get_close_matches(source.lower(), BUNDLED) or _tfds_spelling(source) != source:
+    if difflib.get_close_matches(source.lower(), BUNDLED):
         raise unknown_source(source)
     return None
 
 
 def unknown_source(source: str) -> UserError:
     """The error for a name of no dataset."""
-    known = (*BUNDLED, *(each.name for each in FORMATS), TFDS)
-    spelling = _tfds_spelling(source)
-    synonyms = {} if spelling in ("", source) else {source.lower(): spelling}
-    near = difflib.get_close_matches(source.lower(), BUNDLED)
-    return unknown("dataset", source, known, synonyms={} if near else synonyms)
-
-
-def _tfds_spelling(source: str) -> str:
-    """The name as TensorFlow Datasets write names: small letters, digits and underscores."""
-    name, *variant = re.split("(?=[/:])", source, maxsplit=1)
-    return re.sub("[^a-z0-9_]", "", name.lower()) + "".join(variant)
+    return unknown("dataset", source, (*BUNDLED, *(each.name for each in FORMATS), TFDS))
 
 
 def format_of(path: Path) -> Format:

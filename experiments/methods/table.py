@@ -213,8 +213,7 @@ def find_methods(names: str) -> list[Method]:
     wanted = wanted or DEFAULT_METHODS.split(",")
     for name in wanted:
         if name not in METHODS:
-            summaries = {each.name: each.summary for each in METHODS.values()}
-            raise unknown("method", name, METHODS, summaries)
+            raise unknown("method", name, METHODS)
         if wanted.count(name) > 1:
             raise UserError(f"the method {name!r} is named twice; name each once.")
     return [METHODS[name] for name in wanted]

@@ -20,11 +20,9 @@ from experiments.methods.table import METHODS
 from experiments.models.from_file import is_from_file
 from experiments.models.registry import plain_style
 from experiments.models.sources import content_of, files_of, own_code
-from experiments.runs.cluster import on_ray
 from experiments.runs.jobs import Make, Training, in_processes
 from experiments.runs.processes import check_same, writes
 from experiments.runs.progress import Advance, Say, is_quiet, progress
-from experiments.runs.shared import PULSE, claims, in_turn
 from experiments.runs.spec import (
     ANOTHER_NETWORK,
     Changes,
@@ -251,7 +249,7 @@ def run_all(
         specs: the runs that are wanted, in their order.
         store: the store of the runs that are trained.
         kept: the runs that an earlier call finished, which are not trained again.
-        workers: the processes, or the cluster, of the runs.
+        workers: the processes of the runs.
         tested: the name of the rows on which runs are evaluated: test, or held-out.
         write: called after each run with the finished runs, in the order of the specs.
 
@@ -303,8 +301,8 @@ def execute(
         specs: the trainings, the seeds of one method after each other.
         make: returns the function from a spec to its run; called once per process, and picklable.
         store: the store of the runs.
-        workers: the number of processes, or the cluster; processes of this machine get their share
-            of the processor's cores, and of the GPUs if CUDA_VISIBLE_DEVICES names them.
+        workers: the number of processes; each gets its share of the processor's cores, and of the
+            GPUs if CUDA_VISIBLE_DEVICES names them.
         say: receives a line for each process that the system kills.
 
     Raises:
@@ -313,7 +311,7 @@ def execute(
     """
     if specs and writes():
         store.check_writable()
-    for spec, run in _trained(specs, make, workers, store, say):
+    for spec, run in _trained(specs, make, workers, say):
         try:
             if writes():
                 store.add(spec, run)
@@ -340,33 +338,15 @@ def with_same_code(make: Make, began: Mapping[str, str]) -> Training:
 
 
 def _trained(
-    specs: Sequence[Spec], make: Make, workers: Workers, store: Store, say: Say
+    specs: Sequence[Spec], make: Make, workers: Workers, say: Say
 ) -> Iterator[tuple[Spec, Run]]:
-    jobs, told = min(workers.jobs, len(specs)), False
-
-    def there() -> bytes:
-        return pickle.dumps(partial(with_same_code, make, code_versions()))
-
-    def wait(left: Sequence[Spec]) -> None:
-        nonlocal told
-        if not told:
-            say(f"{len(left)} runs are trained by another program in {store.path.parent}.")
-        told = True
-        time.sleep(PULSE)
-
-    with claims(store, specs, alone=jax.process_count() > 1) as held:
-        if workers.ray and specs:
-            mine = [spec for spec in specs if held.take(spec) is True]
-            for spec, run in on_ray(mine, there(), workers, store.path.parent):
-                yield spec, run
-                held.free(spec)
-            left = [spec for spec in specs if spec not in mine]
-            yield from in_turn(left, held, lambda spec: make()(spec, NoCheckpoints()), wait)
-        elif jobs > 1:
-            yield from in_processes(specs, there(), jobs, held, say)
-        elif specs:
-            training = make()
-            yield from in_turn(specs, held, lambda spec: training(spec, NoCheckpoints()), wait)
+    jobs = min(workers.jobs, len(specs))
+    if jobs > 1:
+        there = pickle.dumps(partial(with_same_code, make, code_versions()))
+        yield from in_processes(specs, there, jobs, say)
+    elif specs:
+        training = make()
+        yield from ((spec, training(spec, NoCheckpoints())) for spec in specs)
 
 
 def with_others(

@@ -15,7 +15,6 @@ from typing import Any
 
 from experiments.errors import UserError
 from experiments.runs.progress import Say
-from experiments.runs.shared import Claims
 from experiments.runs.signals import KEPT, stopping
 from experiments.runs.spec import Spec
 from experiments.training.history import Checkpointer, NoCheckpoints
@@ -29,7 +28,7 @@ _PULSE = 1.0
 
 
 def in_processes(
-    specs: Sequence[Spec], make: bytes, jobs: int, held: Claims, say: Say
+    specs: Sequence[Spec], make: bytes, jobs: int, say: Say
 ) -> Iterator[tuple[Spec, Run]]:
     """Trains in a pool of one process per job, so that a killed process affects no other.
 
@@ -37,7 +36,6 @@ def in_processes(
         specs: the trainings.
         make: a pickled function that returns the function from a spec to its run.
         jobs: the number of processes.
-        held: the claims on the specs, which other programs share.
         say: receives a line for each process that the system kills.
 
     Raises:
@@ -45,7 +43,7 @@ def in_processes(
     """
     from joblib.externals.loky import ProcessPoolExecutor
 
-    waiting, elsewhere = deque(specs), deque[Spec]()
+    waiting = deque(specs)
     pools = [
         ProcessPoolExecutor(1, initializer=_begin, initargs=(os.getpid(), place, jobs))
         for place in range(jobs)
@@ -55,32 +53,20 @@ def in_processes(
         for pool in pools:
             stack.callback(pool.shutdown, kill_workers=True)
         check = stack.enter_context(stopping(KEPT, later=True))
-        while waiting or elsewhere or running:
+        while waiting or running:
             check()
             while waiting and idle:
-                spec = waiting.popleft()
-                run = held.take(spec)
-                if run is True:
-                    pool = idle.pop(0)
-                    running[pool.submit(_train, make, spec)] = pool, spec
-                elif run is False:
-                    elsewhere.append(spec)
-                else:
-                    yield spec, run
-            if not running:
-                time.sleep(_PULSE)
-            waiting, elsewhere = waiting + elsewhere, deque()
+                pool, spec = idle.pop(0), waiting.popleft()
+                running[pool.submit(_train, make, spec)] = pool, spec
             # With a timeout, because a Ctrl-C in another thread does not wake this one.
             for future in wait(running, _PULSE, FIRST_COMPLETED).done:
                 pool, spec = running.pop(future)
                 if isinstance(future.exception(), BrokenProcessPool):
-                    held.free(spec)
                     waiting.appendleft(spec)
                     _report_killed(spec, len(idle) + len(running), say)
                 else:
                     idle.append(pool)
                     yield spec, future.result()
-                    held.free(spec)
 
 
 def _report_killed(spec: Spec, left: int, say: Say) -> None:

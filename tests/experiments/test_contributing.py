@@ -1,7 +1,5 @@
 """The code of a new method in CONTRIBUTING.md, executed."""
 
-import importlib
-import operator
 import re
 from dataclasses import make_dataclass
 from pathlib import Path
@@ -45,19 +43,3 @@ def test_its_setting_is_a_flag(method: Method, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("experiments.methods.method.OF_PARTS", ("slow_weight",))
     assert method.adjusted(flags(slow_weight=0.5)).parts[0].slow_weight == 0.5
     assert method.adjusted(flags()) == method
-
-
-WALK = TEXT[TEXT.index("From the command line") : TEXT.index("A table of a paper")]
-
-
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"`([\w/]+\.py)`", WALK))))
-def test_the_walk_names_files_that_there_are(name: str) -> None:
-    assert list((Path(__file__).parents[2] / "experiments").glob(f"**/{name}"))
-
-
-@pytest.mark.parametrize(
-    ("file", "name"), re.findall(r"^\d\. `([\w/]+)\.py`:[^`.]*`([\w.]+)`", WALK, re.MULTILINE)
-)
-def test_the_walk_names_functions_of_its_files(file: str, name: str) -> None:
-    module = importlib.import_module(f"experiments.{file.replace('/', '.')}")
-    assert callable(operator.attrgetter(name)(module))

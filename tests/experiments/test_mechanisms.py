@@ -40,11 +40,6 @@ def test_a_resumed_training_ends_where_one_without_a_stop_does():
 
 
 @pytest.mark.parametrize("method", ["bn", "cwo"])
-def test_a_run_of_a_cluster_is_that_of_one_program(method):
-    assert measures("ray", method) == measures("alone", method)
-
-
-@pytest.mark.parametrize("method", ["bn", "cwo"])
 def test_trainings_on_records_end_above_a_guess(method):
     accuracies = measures("tfds", method)[MEASURES.index("test_accuracy") :: len(MEASURES)]
     assert len(accuracies) == 3

@@ -1,4 +1,4 @@
-"""Runs of one folder: which are kept, which are shown, and which program trains them."""
+"""Runs of one folder: which are kept, and which are shown."""
 
 import contextlib
 import errno
@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from experiments.cli import main
-from experiments.config import Config, Workers
+from experiments.config import Config
 from experiments.data.reading import reading
 from experiments.errors import UserError
 from experiments.models.sources import own_code
@@ -28,7 +28,6 @@ from experiments.runs import spec as specs
 from experiments.runs import store as stores
 from experiments.runs.comparison import Comparison, execute, with_same_code
 from experiments.runs.files import write_whole
-from experiments.runs.shared import Claims
 from experiments.runs.signals import KEPT
 from experiments.runs.spec import code_versions
 from experiments.runs.store import Store
@@ -140,18 +139,6 @@ def test_a_run_of_another_package_is_trained_again(package, tmp_path, monkeypatc
     monkeypatch.setattr(specs, "package_versions", lambda: {**real, package: "0.0.1"})
     assert store.finished([spec()]) == {}
     assert f"{package} {importlib.metadata.version(package)}." in store.why_not([spec()])[0]
-
-
-def test_a_program_of_another_version_trains_for_itself(tmp_path, monkeypatch):
-    """Two machines with one folder: what one stores meanwhile is no run of the other."""
-    store = Store(tmp_path)
-    held = Claims(store, [spec()])
-    with monkeypatch.context() as patch:
-        patch.setattr(stores, "versions", lambda: {"jax": "0.9.0"})
-        store.add(spec(), run(0.25))
-    assert held.take(spec()) is True
-    assert Claims(store, [spec()]).take(spec()) is False  # It holds its claim.
-    held.free_all()
 
 
 class Make:
@@ -267,18 +254,13 @@ def test_other_methods_that_were_tuned_are_shown_and_their_trials_are_not(folder
     ]
 
 
-def test_two_programs_train_each_run_once(tmp_path):
-    """Each waits for what the other trains, and both have all runs at the end."""
-    specs, trained, ended = [spec(seed) for seed in range(4)], [], {}
+def test_two_programs_write_to_one_folder_at_once(tmp_path):
+    specs, ended = [spec(seed) for seed in range(4)], {}
     both = threading.Barrier(2)
 
     def program(name):
         def training(spec, keeper):
-            if len(trained) < 2:  # So that both train one at the same time.
-                trained.append((name, spec.seed))
-                both.wait(30)
-            else:
-                trained.append((name, spec.seed))
+            both.wait(30)  # So that both store the same run at the same time.
             return run(seed=spec.seed)
 
         ended[name] = [each.seed for each, _ in execute(specs, lambda: training, Store(tmp_path))]
@@ -288,57 +270,8 @@ def test_two_programs_train_each_run_once(tmp_path):
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert sorted(ended["a"]) == sorted(ended["b"]) == [0, 1, 2, 3]
-    assert sorted(seed for _, seed in trained) == [0, 1, 2, 3]
-    assert {name for name, _ in trained} == {"a", "b"}
-    assert [path.name for path in tmp_path.iterdir()] == ["runs.sqlite"]
-
-
-@pytest.mark.slow
-def test_a_program_that_was_killed_holds_nothing(tmp_path):
-    code = (
-        "import os, sys, pathlib; from experiments.runs.shared import Claims; "
-        "from experiments.runs.store import Store; from tests.experiments.test_runs import spec; "
-        "held = Claims(Store(pathlib.Path(sys.argv[1])), [spec()]); assert held.take(spec()); "
-        "print(flush=True); sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=ROOT, **pipes) as other:
-        other.stdout.readline()
-        held = Claims(Store(tmp_path), [spec()])
-        assert held.take(spec()) is False
-        other.kill()
-        other.wait()
-    assert held.take(spec()) is True
-    held.free_all()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_fresh_runs_replace_their_own_and_take_those_of_another_program(tmp_path):
-    store = Store(tmp_path)
-    store.add(spec(), run(0.25))
-    held = Claims(store, [spec()])
-    assert held.take(spec()) is True  # It was there before.
-    held.free_all()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Store, "date", lambda self, spec: "later")
-        assert held.take(spec()) == run(0.25)
-
-
-@pytest.mark.slow
-def test_jobs_share_with_another_program(tmp_path):
-    store, specs = Store(tmp_path), [spec(seed) for seed in range(3)]
-    other = Claims(store, specs)
-    assert other.take(specs[0]) is True
-
-    def finish():
-        store.add(specs[0], run(0.9))
-        other.free_all()
-
-    threading.Timer(4.0, finish).start()
-    runs = dict(execute(specs, Quick, store, Workers(jobs=2)))
-    assert [runs[each].curve[-1].test_accuracy for each in specs] == [0.9, 0.5, 0.5]
+    assert ended == {name: [0, 1, 2, 3] for name in "ab"}
+    assert sorted(row.run.seed for row in Store(tmp_path).rows()) == [0, 1, 2, 3]
 
 
 class Quick:
@@ -506,7 +439,6 @@ def test_a_command_that_is_asked_to_end_says_how_it_goes_on(number, monkeypatch,
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.endswith(f"with --resume goes on from the last checkpoint in {kept}.")
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
-    assert not list((tmp_path / "out").glob(".*.claim"))
 
 
 class Dying:
@@ -563,17 +495,31 @@ def test_a_command_that_fails_skips_the_teardown_of_python():
     assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1), ended.stderr
 
 
+#: A network that leaves a file with the number of the process that makes it.
+LEAVES_ITS_PROCESS = """
+import os, pathlib
+from flax import nnx
+
+def network(rngs, shape, classes):
+    pathlib.Path(__file__).with_name(f"{os.getpid()}.made").touch()
+    return nnx.Linear(*shape, classes, rngs=rngs)
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("number", "jobs"), [(signal.SIGTERM, 2), (signal.SIGINT, 1)])
 def test_a_command_in_the_middle_of_its_steps_says_so_too(number, jobs, tmp_path):
+    (tmp_path / "nets.py").write_text(LEAVES_ITS_PROCESS)
     command = [sys.executable, "-m", "experiments", "compare", "--methods", "none", "--seeds", "2"]
-    command += ["--dataset", save_toy(tmp_path), *TINY, "--epochs", "100000", "--jobs", str(jobs)]
-    out = tmp_path / "out"
-    begun = subprocess.Popen([*command, "--out", str(out)], cwd=ROOT, stderr=subprocess.PIPE)
-    while len(list(out.glob(".*.claim"))) < jobs:
+    command += ["--dataset", save_toy(tmp_path), "--model", f"{tmp_path / 'nets.py'}:network"]
+    command += ["--batch-size", "16", "--epochs", "100000", "--jobs", str(jobs)]
+    command += ["--out", str(tmp_path / "out")]
+    begun = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE)
+    while len(list(tmp_path.glob("*.made"))) < (1 if jobs == 1 else 1 + jobs):
         assert begun.poll() is None
         time.sleep(0.1)
+    time.sleep(5)  # It compiles, and takes its first steps.
     begun.send_signal(number)
     _, said = begun.communicate(timeout=60)
     assert begun.returncode == 128 + number

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 #: What takes long to import, and what only some of the commands use.
 HEAVY = {
-    *("jax", "flax", "optax", "jaxnorm", "orbax", "ray", "scipy", "matplotlib", "polars", "PIL"),
+    *("jax", "flax", "optax", "jaxnorm", "orbax", "scipy", "matplotlib", "polars", "PIL"),
     *("joblib", "h5py"),
 }
 

@@ -11,7 +11,6 @@ from experiments.analysis.tuning.held_out import held_out
 from experiments.analysis.tuning.report import choices_at_ends
 from experiments.cli import main
 from experiments.data.dataset import Dataset
-from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.runs.comparison import OFFSET
 from experiments.runs.spec import name_of
@@ -152,12 +151,6 @@ def test_rows_that_are_too_few_to_hold_some_out(tmp_path, capsys):
     command = ["compare", "--dataset", str(path), "--tune", "learning-rate=0.1", *TINY]
     assert main([*command, "--batch-size", "2", "--out", str(tmp_path / "out")]) == 2
     assert "holds out one in 5 training rows" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("short", "name"), [("lr", "learning-rate"), ("bs", "batch-size")])
-def test_the_initials_of_a_setting_suggest_it(short, name):
-    with pytest.raises(UserError, match=f"did you mean '{name}'"):
-        grid_of([f"{short}=0.1"])
 
 
 def test_values_that_differ_have_names_that_differ():

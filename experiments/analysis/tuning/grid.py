@@ -37,8 +37,7 @@ def grid_of(written: Sequence[str]) -> Grid:
         kinds = _tunable()
         if name not in kinds:
             known = [each.replace("_", "-") for each in kinds]
-            initials = {"".join(word[0] for word in each.split("-")): each for each in known}
-            raise unknown("setting to tune", flag, known, synonyms=initials)
+            raise unknown("setting to tune", flag, known)
         if name in grid:
             raise UserError(f"--tune has {flag} twice; give all of its values at once.")
         grid[name] = [_number(entry, name, text, kinds[name]) for text in values.split(",")]
