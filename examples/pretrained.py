@@ -271,7 +271,7 @@ def main() -> None:
     """Trains all, writes the rows, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--updates", type=int, default=400)
     options = parser.parse_args()
     rows = runs(options.seeds, options.updates)
