@@ -7,42 +7,49 @@ import pytest
 
 from tests.programs import ROOT, output_of
 
-EVIDENCE, GUIDES = (sorted((ROOT / "docs" / name).glob("*.md")) for name in ("evidence", "guides"))
-CONCEPTS = ROOT / "docs" / "concepts.md"  # run with the guides: its blocks belong together
-GLOSSARY = ROOT / "docs" / "glossary.md"  # run in tests/experiments/test_glossary.py
-OTHERS = sorted({*(ROOT / "docs").glob("*.md")} - {CONCEPTS, GLOSSARY})
-PAGES = [ROOT / "README.md", *OTHERS, *EVIDENCE]
-EXAMPLES = [
-    (page.stem, code)
-    for page in PAGES
-    for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+DOCS = ROOT / "docs"
+PAGES = [
+    ROOT / "README.md",
+    *(
+        page
+        for folder in ("", "guides", "evidence")
+        for page in sorted((DOCS / folder).glob("*.md"))
+    ),
 ]
+WHICH = DOCS / "guides" / "which.md"
+#: The rule by which a user chooses between the two calls, the same on each page.
+RULE = (
+    "`moving_average_normalization`; with fewer than about 16 rows per step, or if examples may "
+    "not interact in the backward pass either (privacy, gradients per example, online "
+    "reinforcement learning), `normalizer_free`"
+)
 
 
-def test_there_are_examples() -> None:
-    assert [page for page, _ in EXAMPLES] == ["README", "index", "usage", "usage"]
+def blocks(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
 
 
 @pytest.mark.slow
 def test_the_program_of_the_readme_runs() -> None:
-    """With a tenth of its updates; `tests/test_segmentation.py` ties its figures to their runs."""
-    code = EXAMPLES[0][1]
-    assert "jn.normalizer_free(" in code
-    printed = output_of({"readme": code.replace("(800, 2)", "(80, 2)")})
-    accuracy = re.fullmatch(r"pixels right: (\d+\.\d)%\n", printed)
+    """With a quarter of its updates; the guides' blocks run in `tests/guides`."""
+    (code,) = blocks(ROOT / "README.md")
+    assert "jn.moving_average_normalization(" in code
+    printed = output_of({"readme": code.replace("200", "50")})
+    accuracy = re.fullmatch(r"right: (\d+\.\d)%\n", printed)
     assert accuracy is not None
     assert float(accuracy[1]) > 60
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("numbers", [(1,), pytest.param((2, 3), marks=pytest.mark.slow)])
-def test_other_examples_run(numbers: tuple[int, ...]) -> None:
-    output_of({f"{EXAMPLES[number][0]} {number}": EXAMPLES[number][1] for number in numbers})
-
-
-@pytest.mark.parametrize("page", [*PAGES, CONCEPTS, *GUIDES], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_exist(page: Path) -> None:
-    links = re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text())
-    assert links or page in GUIDES
-    for link in links:
+    for link in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
         assert (page.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("page", [PAGES[0], DOCS / "index.md", WHICH], ids=lambda page: page.name)
+def test_one_rule_says_which_call(page: Path) -> None:
+    assert RULE in words(page.read_text())

@@ -4,7 +4,6 @@ import importlib.util
 import itertools
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -329,17 +328,3 @@ def test_the_command_trains_and_exports(tmp_path: Path) -> None:
     assert process.stdout.count("average_accuracy") == UPDATES
     assert (tmp_path / "history.csv").read_text().startswith("update,loss,")
     assert (tmp_path / "weights.npz").exists()
-
-
-def test_the_guide_quotes_the_file() -> None:
-    def lines(text: str) -> str:
-        return "\n".join(line.strip() for line in text.splitlines() if line.strip())
-
-    guide = (SCRIPT.parents[1] / "docs" / "guides" / "resnet.md").read_text()
-    quotes = re.findall(r"^```py\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
-    assert len(quotes) >= 5
-    for quote in quotes:
-        assert lines(quote) in lines(SCRIPT.read_text()), quote
-    assert set(re.findall(r"`(--[a-z-]+)", guide)) <= set(
-        re.findall(r'"(--[\w-]+)"', SCRIPT.read_text())
-    )

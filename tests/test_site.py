@@ -6,6 +6,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import jaxnorm
 from tests.public import NAMES
 from tests.test_import import PUBLIC
@@ -42,6 +44,14 @@ def test_every_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r"(\S+\.md)$", SITE, re.MULTILINE))
     assert pages | notebooks <= listed
     assert all((ROOT / page).exists() for page in listed - pages - notebooks)
+
+
+@pytest.mark.parametrize(
+    "words", ["MobileNet", "pretrained", "batch size of 2", "learning rate", "DQN", "NaN", "TPU"]
+)
+def test_words_that_people_search_for_are_on_a_page(words: str) -> None:
+    pages = [DOCS / "index.md", *(DOCS / "guides").glob("*.md")]
+    assert any(words in " ".join(page.read_text().split()) for page in pages)
 
 
 def test_the_citation_has_this_version() -> None:

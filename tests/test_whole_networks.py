@@ -143,7 +143,7 @@ def test_a_variant_of_an_optimizer_is_a_method_beside_that_of_the_optimizer() ->
 
 @pytest.mark.usefixtures("standard_promotion")
 def test_the_relative_steps_of_the_guide_are_those_that_were_measured() -> None:
-    page = (ROOT / "docs" / "guides" / "which.md").read_text()
+    page = (ROOT / "docs" / "guides" / "compose.md").read_text()
     (code,) = (
         block
         for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)

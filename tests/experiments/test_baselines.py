@@ -57,7 +57,7 @@ def test_what_all_methods_get(shared: dict[str, list[str]]) -> None:
 def test_what_all_methods_of_the_networks_get(shared: dict[str, list[str]]) -> None:
     source = inspect.getsource(optimizer)
     assert ("momentum of 0.9" in shared["optimizer"][1]) == ("momentum=0.9" in source)
-    assert ("a tenth" in shared["warm-up"][1]) == ("steps // 10" in source)
+    assert ("a tenth" in shared["warm-up"][1]) == ("warm_up: float = 0.1" in source)
     assert ("gradient at 1," in shared["clipping"][1]) == ("clip_by_layer_norm(1.0)" in source)
 
 

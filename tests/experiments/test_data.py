@@ -315,7 +315,10 @@ def test_the_case_of_keys_does_not_matter(tmp_path):
 
 def test_every_format_is_in_help_and_refusals_and_on_its_page():
     root = Path(__file__).parents[2]
-    page, words = (root / "docs/usage.md").read_text(), (root / "experiments/config.py").read_text()
+    page, words = (
+        (root / "docs/quickstart.md").read_text(),
+        (root / "experiments/config.py").read_text(),
+    )
     assert all(f"`{suffix}`" in page or f"`FILE{suffix}`" in page for suffix in SUFFIXES)
     for each in FORMATS:
         assert each.name.split()[0] in words

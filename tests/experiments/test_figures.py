@@ -22,7 +22,7 @@ from jaxnorm.theory import c_slope
 ROOT = Path(__file__).parents[2]
 DOCS, RESULTS = ROOT / "docs", ROOT / "experiments" / "results"
 EVIDENCE = sorted((DOCS / "evidence").glob("*.md"))
-SUMMARIES = [ROOT / "README.md", DOCS / "evidence.md", DOCS / "guides" / "which.md"]
+SUMMARIES = [ROOT / "README.md", DOCS / "evidence.md"]
 #: The row of each figure of a summary.
 QUOTED = Path(__file__).parent / "quoted.csv"
 #: The row of each figure of a benchmark.

@@ -11,7 +11,9 @@ import pytest
 import jaxnorm
 from tests.programs import ROOT, output_of
 
-GUIDES = [ROOT / "docs" / "concepts.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [DOCS / "concepts.md", DOCS / "quickstart.md", *sorted((DOCS / "guides").glob("*.md"))]
+GUIDES = [page for page in PAGES if "```python" in page.read_text()]
 #: The user's function, and optax's that the text calls by their short names.
 OUTSIDE = ("apply", "sam", "schedule_free")
 #: The line of guides that run on eight devices.
@@ -45,7 +47,7 @@ def dotted(node: ast.AST) -> str:
 
 
 def test_a_wrong_script_has_syntax_errors() -> None:
-    assert blocks(ROOT / "docs" / "guides" / "clusters.md", "bash")
+    assert blocks(DOCS / "guides" / "clusters.md", "bash")
     assert syntax_errors('srun "python')
 
 
