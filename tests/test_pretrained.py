@@ -18,7 +18,7 @@ RESULTS = ROOT / "experiments" / "results" / "pretrained"
 @pytest.fixture(scope="module")
 def model() -> nnx.Module:
     """A network with running statistics that are not those of the start, untrained."""
-    network = pretrained.Network(nnx.Rngs(0), width=4)
+    network = pretrained.Network(nnx.Rngs(0), width=8)
     _, params, state = jn.nnx.functionalize(network)
     x = pretrained.tasks()[0].x[:64]
     nnx.update(network, jn.nnx.estimate_statistics(network, params, state, x))
@@ -55,7 +55,7 @@ def test_each_method_trains(model: Any, method: str) -> None:
     if method.startswith("folded"):
         source, _ = jn.nnx.fold_batch_norm(model, few.x[:1])
     _, params, state = jn.nnx.functionalize(source)
-    batches = jax.random.randint(jax.random.key(0), (60, 2), 0, len(few.x))
-    run = pretrained.tuned(method, source, 60)
-    _, fitted = run(params, state, 0.01, batches, few, held_out, few)
-    assert fitted > 0.3
+    batches = jax.random.randint(jax.random.key(0), (200, 2), 0, len(few.x))
+    run = pretrained.tuned(method, source, 200)
+    _, fitted = run(params, state, 0.003, batches, few, held_out, few)
+    assert fitted > 0.35  # a guess is right in a fifth
