@@ -1,9 +1,7 @@
 """Runs as tasks of a Ray cluster; a run whose node dies resumes on another node."""
 
-import json
 import os
 import shutil
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from experiments.runs.keeper import keeping
 from experiments.runs.processes import time_limit
 from experiments.runs.shared import PULSE
 from experiments.runs.signals import KEPT, stopping
-from experiments.runs.spec import Spec, versions
+from experiments.runs.spec import Spec
 from experiments.training.run import Run
 
 #: The folder of unfinished runs' checkpoints, beside the store.
@@ -66,11 +64,7 @@ def _tasks(
     task = ray.remote(num_cpus=workers.ray_cpus, num_gpus=workers.ray_gpus, max_retries=RETRIES)(
         _train
     )
-    # Of other versions a checkpoint is of another run.
-    mark = zlib.crc32(json.dumps(versions()).encode())
-    places = {
-        spec: (folder / UNFINISHED / f"{spec.digest}-{mark:08x}").absolute() for spec in specs
-    }
+    places = {spec: (folder / UNFINISHED / spec.digest).absolute() for spec in specs}
     running = {task.remote(os.getcwd(), make, spec, places[spec]): spec for spec in specs}
     try:
         while running:

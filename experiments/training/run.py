@@ -74,6 +74,7 @@ class Run(NamedTuple):
         changes: the settings of this run alone, as (field, value).
         scores: further measures of the trained network, by name; fractions.
         maps: the predicted label maps of the first test images; None for other tasks.
+        initial: the checksums of the initial parameters; empty for a run of an earlier version.
     """
 
     method: str
@@ -87,6 +88,7 @@ class Run(NamedTuple):
     # Never written to; a MappingProxyType could not be pickled.
     scores: Mapping[str, float] = {}
     maps: Integer[np.ndarray, "images height width"] | None = None
+    initial: Mapping[str, tuple[float, float]] = {}
 
     @property
     def trained(self) -> Any:
