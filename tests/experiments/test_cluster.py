@@ -13,7 +13,7 @@ import pytest
 
 from experiments.config import Workers
 from experiments.errors import UserError
-from experiments.papers.training import spec_of, training
+from experiments.papers.training import GridTraining, spec_of
 from experiments.runs.comparison import execute
 from experiments.runs.signals import KEPT, Stopped
 from experiments.runs.store import Store
@@ -29,7 +29,7 @@ class Noted:
     """
 
     def __init__(self, place):
-        self.place, self.train = place, training(LONG, None)
+        self.place, self.train = place, GridTraining(LONG, None)
 
     def __call__(self, spec, keeper):
         self.name, self.keeper = str(spec), keeper
@@ -72,7 +72,9 @@ def test_a_node_that_dies_loses_no_run(tmp_path):
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    specs = [spec_of(cell, seed, LONG, ("", 0)) for cell in GRID.cells for seed in (0, 1)]
+    make = functools.partial(GridTraining, LONG, None)
+    specs = [spec_of(cell, seed, LONG) for cell in GRID.cells for seed in (0, 1)]
+    specs = [each.made_of(make().parts(each)) for each in specs]
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     doomed = cluster.add_node(num_cpus=1)
 
@@ -85,8 +87,8 @@ def test_a_node_that_dies_loses_no_run(tmp_path):
     killer.start()
     try:
         workers = Workers(ray=cluster.address)
-        make = functools.partial(Noted, tmp_path)
-        found = dict(execute(specs, make, Store(tmp_path), workers))
+        noted = functools.partial(Noted, tmp_path)
+        found = dict(execute(specs, noted, Store(tmp_path), workers))
     finally:
         cluster.shutdown()
     killer.join(60)
@@ -98,7 +100,7 @@ def test_a_node_that_dies_loses_no_run(tmp_path):
     assert all(0 not in each[1:] for each in resumed)
     assert not list((tmp_path / "unfinished").iterdir())
     (tmp_path / "one").mkdir()
-    alone = dict(execute(specs, functools.partial(Training, LONG, None), Store(tmp_path / "one")))
+    alone = dict(execute(specs, make, Store(tmp_path / "one")))
     assert found.keys() == alone.keys()
     for each, mine in alone.items():
         assert Store(tmp_path).finished([each])[each] == found[each]
