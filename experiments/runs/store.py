@@ -6,6 +6,7 @@ import io
 import json
 import sqlite3
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -15,7 +16,7 @@ from jaxtyping import Integer
 
 from experiments.data.reading import reading
 from experiments.errors import UserError
-from experiments.runs.spec import Spec, versions, versions_digest, why_another
+from experiments.runs.spec import PROGRAMS, Spec, versions, versions_digest, why_another
 from experiments.training.run import Epoch, Run, record_of
 
 Result = TypeVar("Result")
@@ -69,6 +70,12 @@ class Row(NamedTuple):
     versions: dict[str, str]
     date: str
     parts: dict[str, str]
+
+    @property
+    def program(self) -> str:
+        """A mark of its programs, which seeds share; empty for a run of an earlier version."""
+        text = "".join(self.parts.get(name, "") for name in PROGRAMS)
+        return f"{zlib.crc32(text.encode()):08x}" if text else ""
 
 
 class _Results(NamedTuple):

@@ -166,7 +166,11 @@ def test_means_leave_out_what_did_not_train_and_settings_are_columns(tmp_path):
     store.add(spec(3, noise=0.1), run(math.nan, 3, outcome="diverged"))
     store.add(spec(0), run(0.25))
     store.add(spec(0, epochs=20), run(0.5))
-    runs = frame(store.rows())
+    before = spec(4, noise=0.1).made_of({"step": "before an edit"})
+    store.add(before, run(0.1, 4))
+    rows = store.rows()
+    assert summary(frame(rows))["runs"].to_list() == [4, 1, 1, 1]
+    runs = frame(rows[:-1])
     assert runs["noise"].to_list() == ["0.1"] * 4 + [None] * 2
     assert np.isnan(runs["test_accuracy"][3])
     with_noise, without, longer = summary(runs).rows(named=True)
