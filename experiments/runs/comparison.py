@@ -17,6 +17,7 @@ from experiments.data.load import load
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.models.from_file import is_from_file
+from experiments.models.own_code import own_code
 from experiments.runs.cluster import on_ray
 from experiments.runs.jobs import Make, Training, in_processes
 from experiments.runs.processes import check_same, writes
@@ -171,8 +172,9 @@ class Comparison:
         Raises:
             UserError: if the spec's rows or programs are others in this process.
         """
-        spec.check_unchanged(self.parts(spec))
-        return self.trained(spec, keeper, advance, say)._replace(state=None)
+        with own_code(self.config.model):  # Another process has no command around it.
+            spec.check_unchanged(self.parts(spec))
+            return self.trained(spec, keeper, advance, say)._replace(state=None)
 
     def trained(
         self,

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from experiments.methods.paths import by_path
+
 #: The norm of each leaf, and its product with fixed numbers, by the leaf's path.
 Checksums = Mapping[str, tuple[float, float]]
 
@@ -16,18 +18,18 @@ ROUNDING = 1e-3
 def initial_checksums(params: PyTree) -> dict[str, tuple[float, float]]:
     """Returns two numbers per floating-point leaf; a leaf of other values has others."""
     leaves = {
-        jax.tree_util.keystr(path, simple=True, separator="/"): leaf
-        for path, leaf in jax.tree.leaves_with_path(params)
+        path: leaf
+        for path, leaf in by_path(params).items()
         if jnp.issubdtype(leaf.dtype, jnp.floating)
     }
     values = jax.device_get(jax.jit(lambda each: jax.tree.map(_checksum, each))(leaves))
     return {path: (float(norm), float(product)) for path, (norm, product) in values.items()}
 
 
-def _checksum(leaf: Float[Array, "*shape"]) -> Float[Array, "2"]:
+def _checksum(leaf: Float[Array, "*shape"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
     values = leaf.astype(jnp.float32).ravel()
     weights = jnp.sin(jnp.arange(1, values.size + 1, dtype=jnp.float32))
-    return jnp.stack([jnp.sqrt(jnp.square(values).sum()), (values * weights).sum()])
+    return jnp.sqrt(jnp.square(values).sum()), (values * weights).sum()
 
 
 def other_draws(stored: Checksums, drawn: Checksums) -> list[str]:

@@ -63,9 +63,12 @@ def check_repeats(trainer: Trainer, dataset: Dataset, digests: dict[str, str]) -
 
 def _programs(trainer: Trainer, dataset: Dataset) -> Iterator[tuple[str, Any]]:
     """Yields the names and the jaxprs; each is traced anew, of a function of its own."""
-    rows = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in dataset[:4]]
-    if dataset.stream is not None:  # Its rows are a sample, which may be less than a batch.
-        rows = [each.update(shape=(trainer.config.batch_size, *each.shape[1:])) for each in rows]
+    # The rows of a stream are a sample, which may be less than a batch.
+    least = 0 if dataset.stream is None else trainer.config.batch_size
+    rows = [
+        jax.ShapeDtypeStruct((max(least, len(each)), *each.shape[1:]), each.dtype)
+        for each in dataset[:4]
+    ]
     train, test = rows[:2], rows[2:]
     init, epoch, score = _functions(trainer, dataset)
     seed = jax.ShapeDtypeStruct((), np.uint32)
