@@ -1,4 +1,4 @@
-"""The data of an item: the user's folder or the bundled digits, and their fingerprints."""
+"""The data of an item: the user's folder or the bundled digits, and fingerprints of folders."""
 
 import zlib
 from collections.abc import Iterable
