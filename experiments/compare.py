@@ -107,7 +107,6 @@ def compare(flags: Compare, command: str) -> None:
     if not kept and replace(flags, out=Compare.out) == Compare():
         print(f"{len(specs)} runs of {config.epochs} epochs: {DEFAULT_TIME}.")
     if not workers.uses_processes:
-        comparison.check_initial(kept)
         missing = [spec for spec in specs if spec not in kept]
         for line in signal_lines(comparison, missing):
             print(line)

@@ -32,7 +32,7 @@ from experiments.training.early import early_look
 from experiments.training.epoch import Look, nothing
 from experiments.training.fit import fit, start
 from experiments.training.history import Checkpointer, NoCheckpoints
-from experiments.training.initial import initial_checksums, other_draws
+from experiments.training.initial import initial_checksums
 from experiments.training.label_maps import MEAN_IOU, with_maps
 from experiments.training.look import initial_signal
 from experiments.training.parallel import as_groups_of_jit
@@ -132,25 +132,6 @@ class Comparison:
             if is_from_file(config.model) and len(self._programs) == 1:
                 check_repeats(trainer, dataset, self._programs[key])
         return self._programs[key]
-
-    def check_initial(self, kept: Mapping[Spec, Run]) -> None:
-        """Raises UserError for a kept run whose initial parameters this process draws otherwise.
-
-        One run of each method is looked at; its program is the stored one, and draws the same
-        unless something decides that no program shows.
-        """
-        for spec in {spec.name: spec for spec, run in kept.items() if run.initial}.values():
-            dataset = self.dataset(spec.seed)
-            trainer = self.trainer(spec, dataset)
-            X = trainer.placement.replicate(dataset.X_train)
-            state = start(trainer, spec.seed, X)
-            if others := other_draws(kept[spec].initial, initial_checksums(state.params)):
-                raise UserError(
-                    f"{spec} is kept, and its initial parameters are others now, although nothing "
-                    f"in its program, rows and settings changed: {', '.join(others[:3])}"
-                    f"{' and others' * (len(others) > 3)}; wanted the same draws for a seed: train "
-                    "all runs anew with --fresh, in a folder of one kind of machine."
-                )
 
     def trainer(self, spec: Spec, dataset: Dataset) -> Trainer:
         """Returns the trainer of the spec, for any seed, on data of that shape."""

@@ -17,7 +17,7 @@ from jaxtyping import Integer
 from experiments.data.reading import reading
 from experiments.errors import UserError
 from experiments.runs.spec import PROGRAMS, Spec, versions, versions_digest, why_another
-from experiments.training.run import Epoch, Run, record_of
+from experiments.training.run import Epoch, Run, other_draws, record_of
 
 Result = TypeVar("Result")
 
@@ -178,10 +178,12 @@ class Store:
             began: the versions that a resumed run began with; None for the present ones.
 
         Raises:
-            UserError: for a damaged file, or a full disk; the file is then unchanged.
+            UserError: for a damaged file, a full disk, or a run that drew other initial parameters
+                than the earlier one; the file is then unchanged.
         """
         if began:
             spec = spec.made_of({"versions": versions_digest(began)})
+        self._check_initial(spec, run)
         values = {name: getattr(run, name) for name in _Results._fields}
         beside = {"scores": dict(run.scores), "initial": dict(run.initial)}
         results = json.dumps({**values, **beside, "parts": dict(spec.parts)})
@@ -195,6 +197,18 @@ class Store:
                 both = spec.digest, content.getvalue()
                 database.execute("INSERT OR REPLACE INTO maps VALUES (?,?)", both)
             database.commit()
+
+    def _check_initial(self, spec: Spec, run: Run) -> None:
+        before = self.finished([spec], alone=True).get(spec)
+        if before is None or not (before.initial and run.initial):
+            return
+        if others := other_draws(before.initial, run.initial):
+            raise UserError(
+                f"{spec} drew other initial parameters than the run in {self.path} of the same "
+                f"programs, rows and settings: {', '.join(others[:3])}"
+                f"{' and others' * (len(others) > 3)}; wanted the same draws for a seed, as one "
+                "kind of machine gives them: give another --out, or remove that file."
+            )
 
     def with_maps(self, runs: Iterable[tuple[Spec, Run]]) -> list[Run]:
         """Returns runs with their predicted label maps, which `finished` leaves in the file."""

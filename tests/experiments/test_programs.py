@@ -20,8 +20,9 @@ from experiments.runs.comparison import Comparison
 from experiments.runs.spec import PROGRAMS, check_config
 from experiments.runs.store import Store
 from experiments.training.history import NoCheckpoints
-from experiments.training.initial import initial_checksums, other_draws
+from experiments.training.initial import initial_checksums
 from experiments.training.programs import program_digest
+from experiments.training.run import other_draws
 from tests.experiments.toy import save_toy
 
 ROOT = Path(__file__).parents[2]
@@ -308,20 +309,18 @@ def test_runs_of_another_network_are_not_kept_and_the_reason_is_said(two, tmp_pa
     assert store.why_not([spec]) == []
 
 
-def test_a_kept_run_of_other_initial_parameters_raises_an_alarm(two, tmp_path):
+def test_a_run_that_draws_others_than_the_stored_one_raises_an_alarm(two, tmp_path):
     comparison, spec, _ = two
     store = Store(tmp_path)
     run = comparison(spec, NoCheckpoints())
     store.add(spec, run)
-    kept = store.finished([spec])
-    assert kept[spec].initial == run.initial
-    comparison.check_initial(kept)
-    path = "layers/0/kernel"
-    norm, product = run.initial[path]
-    changed = run._replace(initial={**run.initial, path: (norm, product + 0.01 * norm)})
-    with pytest.raises(UserError, match=f"initial parameters are others now.*: {path}; wanted"):
-        comparison.check_initial({spec: changed})
-    comparison.check_initial({spec: run._replace(initial={})})  # Of an earlier version.
+    store.add(spec, run)
+    assert store.finished([spec])[spec].initial == run.initial
+    norm, product = run.initial["layers/0/kernel"]
+    changed = {**run.initial, "layers/0/kernel": (norm, product + 0.01 * norm)}
+    with pytest.raises(UserError, match=r"drew other initial .*: layers/0/kernel; want"):
+        store.add(spec, run._replace(initial=changed))
+    store.add(spec, run._replace(initial={}))  # Of a training that keeps none.
 
 
 def test_checksums_tell_draws_apart_and_not_rounding():
