@@ -40,7 +40,7 @@ from experiments.commands import (
 )
 from experiments.config import Config, Workers
 from experiments.errors import UserError, unknown
-from experiments.models.sources import own_code
+from experiments.models.own_code import own_code
 from experiments.names import check_names, check_values
 from experiments.ranges import check_ranges
 from experiments.runs.checkpoint_settings import CheckpointSettings

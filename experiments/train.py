@@ -99,7 +99,7 @@ def _trained(
         Diverged: at a number that is not finite.
     """
     epochs = spec.config.epochs
-    with keeping(flags.checkpoints, spec.described, epochs) as keeper:
+    with keeping(flags.checkpoints, spec.resumed, epochs) as keeper:
         with progress(epochs, writes()) as (advance, say):
             for note in comparison.dataset(flags.seed).notes:
                 say(note)

@@ -99,6 +99,7 @@ def _flat(row: Row, settings: Sequence[str]) -> dict[str, object]:
         "step_ms": run.step_ms,
         "parameters": run.parameters,
         "outcome": run.outcome,
+        "program": row.program,
         **{name: text for name, text in row.versions.items() if text},
         "date": row.date,
     }

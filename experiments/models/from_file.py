@@ -1,10 +1,8 @@
 """Networks of the user's own, FILE.py:NAME, with their batch normalization or without it."""
 
-import contextlib
 import functools
 import importlib.util
 import inspect
-import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,7 +18,7 @@ from experiments.data.reading import reading
 from experiments.errors import UserError, unknown
 from experiments.models.group_norm import GroupNorm
 from experiments.models.libraries import Wrapped, as_module
-from experiments.models.sources import own_code, own_modules, place_of
+from experiments.models.own_code import own_code, place_of
 
 WANTED = (
     "wanted FILE.py:NAME, a function (rngs, shape, classes) that returns a flax.nnx.Module, a "
@@ -42,35 +40,9 @@ def is_from_file(model: str) -> bool:
     return ":" in model
 
 
-#: Modules of files that are executed a second time, by path.
-_AFRESH: dict[str, Any] = {}
-
-
-@contextlib.contextmanager
-def executed_afresh(model: str) -> Iterator[None]:
-    """Makes networks inside the block by a second execution of their file and of its modules.
-
-    What a module draws, or reads off the clock, once per process is then drawn a second time. A
-    file that cannot be executed twice is not.
-    """
-    path = model.rpartition(":")[0]
-    own = {name: sys.modules.pop(name) for name in own_modules(path)}
-    try:
-        with contextlib.suppress(UserError), contextlib.redirect_stdout(io.StringIO()):
-            _AFRESH[path] = _execute(path)
-        yield
-    finally:
-        _AFRESH.pop(path, None)
-        sys.modules.update(own)
-
-
 @functools.cache
 def _executed(path: str) -> Any:
     """Executes a file once, and returns its module."""
-    return _execute(path)
-
-
-def _execute(path: str) -> Any:
     file = Path(path)
     spec: Any = importlib.util.spec_from_file_location(f"network_of_{file.stem}", file)
     module = importlib.util.module_from_spec(spec)
@@ -91,7 +63,7 @@ def load_maker(model: str) -> Callable[..., Any]:
     path, _, name = model.rpartition(":")
     if Path(path).suffix != ".py" or not Path(path).is_file():
         raise UserError(f"--model is {model!r}, and there is no Python file {path!r}; {WANTED}.")
-    module = _AFRESH.get(path) or _executed(path)
+    module = _executed(path)
     maker = getattr(module, name, None)
     if not callable(maker):
         defined = [
@@ -189,14 +161,16 @@ def network_from_file(
 
 def draws(program: Any) -> str:
     """Returns the primitive by which a jaxpr draws random numbers; empty if it draws none."""
+    return next((name for name in primitives(program) if name in DRAWS), "")
+
+
+def primitives(program: Any) -> Iterator[str]:
+    """Yields the names of the primitives of a jaxpr and of those inside it."""
     for equation in program.eqns:
-        name: str = equation.primitive.name
-        if name in DRAWS:
-            return name
+        yield equation.primitive.name
         for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=is_jaxpr):
-            if is_jaxpr(inner) and (found := draws(getattr(inner, "jaxpr", inner))):
-                return found
-    return ""
+            if is_jaxpr(inner):
+                yield from primitives(getattr(inner, "jaxpr", inner))
 
 
 def is_jaxpr(value: Any) -> bool:

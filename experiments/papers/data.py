@@ -1,4 +1,4 @@
-"""The data of an item: the user's folder or the bundled digits, and their fingerprints."""
+"""The data of an item: the user's folder or the bundled digits, and fingerprints of folders."""
 
 import zlib
 from collections.abc import Iterable
@@ -21,9 +21,6 @@ SIDE = 32
 
 #: The words of a report between its data and the paper's that they stand in for.
 STANDING_IN = " in the place of "
-
-#: The bytes of a file read at once.
-CHUNK = 1 << 20
 
 
 def load_data(
@@ -149,27 +146,9 @@ def enlarged(data: Dataset) -> Dataset:
     return data._replace(X_train=larger(data.X_train), X_test=larger(data.X_test))
 
 
-def data_of(data_dir: Path | None, names: Iterable[str]) -> dict[str, object]:
-    """Returns the fingerprint of the data of each dataset's name."""
-    return {
-        name: BUNDLED if data_dir is None else fingerprint(Path(find(data_dir, name)))
-        for name in dict.fromkeys(names)
-    }
-
-
-def fingerprint(path: Path) -> int:
-    """Returns a checksum: of a file's bytes; of the names and sizes of a folder's files."""
-    with reading(path, "wanted the data: give their folder as --data-dir"):
-        if path.is_file():
-            return _checksum(path)
-        files = sorted(each for each in path.rglob("*") if each.is_file())
-        named = (f"{each.relative_to(path).as_posix()} {each.stat().st_size}\n" for each in files)
+def fingerprint(folder: Path) -> int:
+    """Returns a checksum of the names and sizes of a folder's files."""
+    with reading(folder, "wanted the data: give their folder as --data-dir"):
+        files = sorted(each for each in folder.rglob("*") if each.is_file())
+        named = (f"{each.relative_to(folder).as_posix()} {each.stat().st_size}\n" for each in files)
         return zlib.crc32("".join(named).encode(errors="surrogateescape"))
-
-
-def _checksum(path: Path) -> int:
-    number = 0
-    with path.open("rb") as file:
-        while content := file.read(CHUNK):
-            number = zlib.crc32(content, number)
-    return number

@@ -4,7 +4,6 @@ import math
 import pickle
 import sys
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache, partial
@@ -18,33 +17,24 @@ from experiments.data.load import load
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.models.from_file import is_from_file
-from experiments.models.registry import plain_style
-from experiments.models.sources import content_of, files_of, own_code
+from experiments.models.own_code import own_code
 from experiments.runs.jobs import Make, Training, in_processes
 from experiments.runs.processes import check_same, writes
 from experiments.runs.progress import Advance, Say, is_quiet, progress
-from experiments.runs.spec import (
-    ANOTHER_NETWORK,
-    Changes,
-    Spec,
-    checksum,
-    code_versions,
-    differences,
-    name_of,
-    versions,
-)
+from experiments.runs.spec import Changes, Spec, name_of, parts_beside, rows_digest, versions
 from experiments.runs.store import Store
 from experiments.runs.tensorboard import EventFiles
 from experiments.training.chance import explained
-from experiments.training.devices import make_placement
+from experiments.training.devices import ONE_DEVICE, make_placement
 from experiments.training.early import early_look
 from experiments.training.epoch import Look, nothing
 from experiments.training.fit import fit, start
 from experiments.training.history import Checkpointer, NoCheckpoints
+from experiments.training.initial import initial_checksums
 from experiments.training.label_maps import MEAN_IOU, with_maps
 from experiments.training.look import initial_signal
 from experiments.training.parallel import as_groups_of_jit
-from experiments.training.programs import check_repeats, network_digest
+from experiments.training.programs import check_repeats, program_digests
 from experiments.training.run import DIVERGED, Diverged, Epoch, Run
 from experiments.training.trainer import Trainer, Trainers, check_rows_apart
 from jaxnorm import parameter_count
@@ -82,7 +72,6 @@ class Comparison:
         derive: ``(load, seed) -> dataset``, derives the dataset of a seed from the loaded one; None
             for the loaded one itself.
         loader: loads and caches the dataset of a seed; None to load the one that the config names.
-        files: checksums of the files of a network of the user's, as the specs count on them.
     """
 
     def __init__(
@@ -90,102 +79,65 @@ class Comparison:
         config: Config,
         derive: Derive | None = None,
         loader: Load | None = None,
-        files: Mapping[str, int] | None = None,
     ):
-        self.config, self.derive, self.files = config, derive, files
+        self.config, self.derive = config, derive
         self._looked_at = set[str]()
-        self._file = config.model.rpartition(":")[0]
-        self._content = cache(content_of)
-        self._rows = cache(self._checksum_of_rows)
         self._events = EventFiles(config.tensorboard if writes() else None)
         self._placement = make_placement(config.parallel, config.mesh)
         rows = config.train_rows, config.test_rows, config.label, config.resize
         self.load = loader or cache(lambda seed: load(config.dataset, seed, *rows))
         self.dataset = self.load if derive is None else cache(partial(derive, self.load))
-        self._trainers = Trainers(self._placement)
-        self._networks: dict[str | None, str] = {}
+        self._trainers, self._of_one_device = Trainers(self._placement), Trainers()
+        self._programs: dict[object, dict[str, str]] = {}
+        self._rows = cache(lambda seed: rows_digest(self.dataset(seed)))
 
     def factory(self) -> Callable[[], "Comparison"]:
         """Returns a picklable function that makes this comparison in another process."""
-        files = files_of(self._file) if self._file else {}
-        return partial(Comparison, self.config, self.derive, None, files)
+        return partial(Comparison, self.config, self.derive)
 
     def specs(self, tasks: Sequence[Task]) -> list[Spec]:
-        """Returns the specs of runs, once all processes have the same.
-
-        A checksum of each seed's rows tells the data from others of the same name, and a checksum
-        of its files tells a network of the user's own from earlier ones.
-        """
+        """Returns the specs of runs with their parts, once all processes have the same."""
         config = as_groups_of_jit(self.config, self._placement)
         specs = [Spec(method, seed, config, changes) for method, changes, seed in tasks]
-        if is_from_file(self.config.model):  # Its files are those that it uses when it is made.
+        specs = [spec.made_of(self.parts(spec)) for spec in specs]
+        if is_from_file(self.config.model):
             named = {spec.name: spec for spec in specs}.values()
             trainers = [self.trainer(spec, self.dataset(spec.seed)) for spec in named]
-            with own_code(self.config.model):
-                check_repeats(trainers[-1], self.dataset(specs[0].seed))
-                check_rows_apart(trainers, self.dataset(specs[0].seed))
-        specs = [
-            replace(spec, data=self.checksums(spec.seed), network=self.network(spec))
-            for spec in specs
-        ]
-        data = {str(spec): (spec.data, spec.network) for spec in specs}
+            check_rows_apart(trainers, self.dataset(specs[0].seed))
+        data = {str(spec): dict(spec.parts) for spec in specs}
         own = dict.fromkeys(("dataset", "tensorboard", "coordinator", "process_id", "join_timeout"))
         work = asdict(self.config) | {"data": data, "runs": [str(spec) for spec in specs]}
         check_same(work | versions() | own)
         return specs
 
-    def checksums(self, seed: int) -> object:
-        """Returns the checksums of a seed's rows, and of the files of a network of the user's.
+    def parts(self, spec: Spec) -> dict[str, str]:
+        """Returns the parts of a spec's key, as this process has them."""
+        return self._program_digests(spec, self.dataset(spec.seed)) | self.parts_beside(spec)
 
-        The files are those that this comparison began with, also after an edit.
-        """
-        rows = self._rows(seed)
-        return (rows, zlib.crc32(self._content(self._file))) if self._file else rows
+    def parts_beside(self, spec: Spec) -> dict[str, str]:
+        """Returns the parts of a spec's key that are no programs."""
+        return parts_beside(spec.described, self._rows(spec.seed))
 
-    def network(self, spec: Spec) -> str | None:
-        """Returns the digest of a spec's network as this process makes it; None if it is built in.
-
-        Two processes, or calls, make two networks of one file if it goes over a set of strings.
-        """
-        if not self._file:
-            return None
-        norm = METHODS[spec.method].style(plain_style(self.config)).norm
-        if norm not in self._networks:
-            dataset = self.dataset(spec.seed)
-            trainer = self.trainer(replace(spec, changes=()), dataset)
-            with own_code(self.config.model):
-                self._networks[norm] = network_digest(trainer, dataset)
-        return self._networks[norm]
-
-    def _checksum_of_rows(self, seed: int) -> int:
-        dataset = self.dataset(seed)
-        return checksum(*dataset[:4], names=dataset.classes)
+    def _program_digests(self, spec: Spec, dataset: Dataset) -> dict[str, str]:
+        """Returns the digests of a method's programs, on one device, which its seeds share."""
+        key = spec.method, spec.changes, tuple(each.shape for each in dataset[:4])
+        if key not in self._programs:
+            config = as_groups_of_jit(self.config, self._placement).changed(nonfinite="stop")
+            of_one = self._placement == ONE_DEVICE and config == self.config
+            trainers = self._trainers if of_one else self._of_one_device
+            trainer = self._trainer(trainers, config, spec, dataset)
+            self._programs[key] = program_digests(trainer, dataset)
+            if is_from_file(config.model) and len(self._programs) == 1:
+                check_repeats(trainer, dataset, self._programs[key])
+        return self._programs[key]
 
     def trainer(self, spec: Spec, dataset: Dataset) -> Trainer:
         """Returns the trainer of the spec, for any seed, on data of that shape."""
-        config = self.config.changed(**dict(spec.changes))
-        with own_code(config.model):
-            return self._trainers.of(METHODS[spec.method].adjusted(config), config, dataset)
+        return self._trainer(self._trainers, self.config, spec, dataset)
 
-    def unchanged(self, spec: Spec) -> None:
-        """Raises UserError if rows or files are no longer those that the spec counts on.
-
-        A process that reads them again would train on others than its run is stored with.
-        """
-        rows = spec.data[0] if isinstance(spec.data, list | tuple) else spec.data
-        edited = [] if rows in ("", self._rows(spec.seed)) else [self.config.dataset]
-        if self._file and self.files:
-            self.trainer(spec, self.dataset(spec.seed))  # It has what the network is made of.
-            now = files_of(self._file)
-            edited += [path for path, number in self.files.items() if now.get(path) != number]
-        if not edited and spec.network not in (None, self.network(spec)):
-            raise UserError(f"{spec} cannot be trained by {self.config.model}: {ANOTHER_NETWORK}.")
-        if edited:
-            raise UserError(
-                f"{edited[0]} was edited after the command began, and {spec} would be trained with "
-                "what it holds now; wanted files that stay: finished runs are kept, and the same "
-                "command begins with the new ones."
-            )
+    def _trainer(self, trainers: Trainers, config: Config, spec: Spec, dataset: Dataset) -> Trainer:
+        config = config.changed(**dict(spec.changes))
+        return trainers.of(METHODS[spec.method].adjusted(config), config, dataset)
 
     def __call__(
         self,
@@ -194,9 +146,14 @@ class Comparison:
         advance: Advance = silent,
         say: Say = silent,
     ) -> Run:
-        """Trains a spec, and returns the run without its final state."""
-        self.unchanged(spec)
-        return self.trained(spec, keeper, advance, say)._replace(state=None)
+        """Trains a spec, and returns the run without its final state.
+
+        Raises:
+            UserError: if the spec's rows or programs are others in this process.
+        """
+        with own_code(self.config.model):  # Another process has no command around it.
+            spec.check_unchanged(self.parts(spec))
+            return self.trained(spec, keeper, advance, say)._replace(state=None)
 
     def trained(
         self,
@@ -219,8 +176,7 @@ class Comparison:
 
             trainer = self.trainer(spec, dataset)
             look = self._look(spec, trainer, dataset, say)
-            with own_code(self.config.model):
-                run = _fit_or_diverge(trainer, dataset, spec.seed, report, keeper, look)
+            run = _fit_or_diverge(trainer, dataset, spec.seed, report, keeper, look)
         return with_maps(run, trainer, dataset)._replace(changes=spec.changes)
 
     def _look(self, spec: Spec, trainer: Trainer, dataset: Dataset, say: Say) -> Look:
@@ -321,29 +277,12 @@ def execute(
         yield spec, run
 
 
-def with_same_code(make: Make, began: Mapping[str, str]) -> Training:
-    """Calls ``make`` in another process, if that has the code that the command began with.
-
-    Raises:
-        UserError: if jaxnorm was edited after the command began, or another machine has another
-            version: the run would be stored as one of the code that the command began with.
-    """
-    if apart := differences(began, code_versions(), "there", "here"):
-        raise UserError(
-            "a process has other code than the command began with, which was edited meanwhile or "
-            f"differs between machines: {apart}; wanted one: finished runs are kept, and the same "
-            "command begins with the new code."
-        )
-    return make()
-
-
 def _trained(
     specs: Sequence[Spec], make: Make, workers: Workers, say: Say
 ) -> Iterator[tuple[Spec, Run]]:
     jobs = min(workers.jobs, len(specs))
     if jobs > 1:
-        there = pickle.dumps(partial(with_same_code, make, code_versions()))
-        yield from in_processes(specs, there, jobs, say)
+        yield from in_processes(specs, pickle.dumps(make), jobs, say)
     elif specs:
         training = make()
         yield from ((spec, training(spec, NoCheckpoints())) for spec in specs)
@@ -376,11 +315,11 @@ def with_others(
         changes = tuple((name, row.spec[name]) for name in grid if name in row.spec)
         if any(value not in grid[name] for name, value in changes):
             continue
-        spec = replace(specs[0], method=place[0], seed=place[1], changes=changes)
-        if place[0] in METHODS and place not in found and spec.like(row.spec):
-            spec = replace(spec, data=comparison.checksums(place[1]))
-            if spec.like(row.spec, ["dataset", "network"]):  # Its files still make a network.
-                others[place] = replace(spec, network=comparison.network(spec))
+        spec = replace(specs[0], method=place[0], seed=place[1], changes=changes, parts=())
+        if place[0] not in METHODS or place in found or not spec.like(row.spec):
+            continue
+        if comparison.parts_beside(spec).items() <= row.parts.items():  # Else nothing is traced.
+            others[place] = spec.made_of(comparison.parts(spec))
     finished = store.finished(others.values(), alone=True)  # One process reports.
     found |= {(spec.method, spec.seed): run for spec, run in finished.items()}
     if comparison.dataset(specs[0].seed).has_label_maps:
@@ -449,10 +388,12 @@ def _fit_or_diverge(
         lost = Epoch(len(error.curve) + 1, *[math.nan] * (len(Epoch._fields) - 1))
         for _ in range(trainer.config.epochs - len(error.curve)):
             report(lost)
-        parameters = parameter_count(start(trainer, seed, dataset.X_train).params)
+        first = start(trainer, seed, dataset.X_train).params
+        parameters, initial = parameter_count(first), initial_checksums(first)
         outcome = f"{DIVERGED}, {error}"
         curve = [*error.curve, lost]
-        return Run(trainer.method.name, seed, curve, error.step_ms, parameters, None, outcome)
+        run = Run(trainer.method.name, seed, curve, error.step_ms, parameters, None, outcome)
+        return run._replace(initial=initial)
 
 
 def summary(run: Run, tested: str = "test") -> str:

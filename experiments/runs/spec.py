@@ -1,21 +1,19 @@
 """The spec of one training: what decides its numbers, and comparisons of it."""
 
-import ast
 import hashlib
 import importlib.metadata
-import importlib.util
 import json
 import zlib
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments import listed
-from experiments.config import Config
+from experiments.config import OF_PARTS, Config
+from experiments.data.dataset import Dataset
 from experiments.errors import UserError
 
 DEVICES = frozenset({"parallel", "mesh", "coordinator", "processes", "process_id", "join_timeout"})
@@ -23,9 +21,6 @@ DEVICES = frozenset({"parallel", "mesh", "coordinator", "processes", "process_id
 #: selection of a paper's cells. ``nonfinite`` is one, so that a run that diverged may resume
 #: without the diverging updates.
 FREE = DEVICES | {"tensorboard", "nonfinite", "seeds", "only_rows", "only_columns", "last"}
-
-#: The name of the digest of the sources beside the versions, and what differs if it does.
-SOURCES, OTHER_SOURCES = "sources", "code of jaxnorm before an edit"
 
 #: The name of JAX's options beside the versions; those that change a run's numbers, with defaults.
 OPTIONS = "options"
@@ -37,19 +32,30 @@ JAX_OPTIONS: Mapping[str, Any] = {
     "jax_random_seed_offset": 0,
 }
 
-#: The packages besides jaxnorm that a run's numbers depend on.
-PACKAGES = ("jax", "flax", "optax")
+#: The packages that a run's numbers depend on, besides jaxnorm, whose programs tell of it.
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 
-#: The folders of the experiments whose code decides a run's numbers, once its data are known.
-DECIDE = ("augmentation", "methods", "models", "training")
+#: The parts of a run that are programs, and those that a checkpoint must share.
+PROGRAMS = ("initialization", "step", "score")
+RESUMED = (*PROGRAMS, "rows")
 
-#: The settings that say where and what the data and the network are, beside their names.
+#: The settings that say where the data and the network are; "network" is of earlier versions.
 IDENTITY = ("dataset", "data", "network")
 
-#: The reason if the files of a network are the same, and the network is another.
-ANOTHER_NETWORK = (
-    "the same files make another network in this process: sort what it takes from a set or from a "
-    "folder, and key by names, not by hash() or id() (PYTHONHASHSEED=0 keeps the order of sets)"
+#: The settings that the rows or the programs show; others belong to a run's key by name.
+SHOWN = frozenset(
+    {"method", "seed", "dataset", "data", "train_rows", "test_rows", "label", "resize", "held_out"}
+    | {"model", "activation", "depth", "width", "channels", "constrain_head", "norm_at"}
+    | {"optimizer", "learning_rate", "weight_decay", "rate_schedule", "rate_decay", "rate_scale"}
+    | {"ghost_groups", "accumulate", "epsilon", "dtype", "alpha_dropout", "head_dropout"}
+    | {"growing_noise", "squared_radius", *OF_PARTS}
+)
+
+#: The end of an error on a network, or rows, that a process has otherwise.
+UNCHANGED = (
+    "a file was edited meanwhile, or the network follows the clock, NumPy's random numbers or the "
+    "order of a set, which are others in each process (sort it, and draw from rngs); finished "
+    "runs are kept, and the same command begins with what is there now"
 )
 
 #: Settings by the names of their fields.
@@ -65,16 +71,16 @@ class Spec:
         seed: the seed of the split, the initialization, the batches and the noise.
         config: the settings that several specs share.
         changes: the settings of this spec alone, as (field, value).
-        data: a checksum that tells the rows from those of another file of the same name.
-        network: a digest of the programs that make and call a network of the user's own.
+        data: the name of the data among those of a paper's table.
+        parts: (name, digest) of what is trained: `PROGRAMS`, rows, settings and versions.
     """
 
     method: str
     seed: int
     config: Config
     changes: Changes = ()
-    data: Any = ""
-    network: str | None = None
+    data: str = ""
+    parts: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name}, seed {self.seed}"
@@ -86,9 +92,9 @@ class Spec:
 
     @property
     def described(self) -> dict[str, Any]:
-        """All settings that decide the numbers; those that are None have no entry."""
+        """All settings that are not free; those that are None have no entry."""
         flags = asdict(self.config) | dict(self.changes)
-        identity = {name: getattr(self, name) for name in ("method", "seed", "data", "network")}
+        identity = {name: getattr(self, name) for name in ("method", "seed", "data")}
         kept = {name: value for name, value in flags.items() if name not in FREE}
         return {name: value for name, value in (kept | identity).items() if value is not None}
 
@@ -98,15 +104,30 @@ class Spec:
 
     @property
     def digest(self) -> str:
-        """The key of the training in a store: a digest of all settings that decide the numbers.
+        """The key of the training in a store: a digest of its method's name, its seed and parts."""
+        text = json.dumps([self.method, self.seed, sorted(self.parts)])
+        return hashlib.sha256(text.encode()).hexdigest()
 
-        The checksum tells the rows; where they lie decides nothing.
-        """
-        settings = self.described
-        if self.data:
-            settings.pop("dataset", None)
-        text = json.dumps(settings, sort_keys=True)
-        return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+    @property
+    def resumed(self) -> dict[str, Any]:
+        """What a checkpoint must share with the run that goes on from it."""
+        return self.described | {name: each for name, each in self.parts if name in RESUMED}
+
+    def made_of(self, parts: Mapping[str, str]) -> "Spec":
+        """Returns the spec with these parts in the place of its own."""
+        return replace(self, parts=tuple({**dict(self.parts), **parts}.items()))
+
+    def changed_parts(self, parts: Mapping[str, str]) -> list[str]:
+        """Returns the names of this spec's parts that are others there."""
+        return [name for name, digest in self.parts if parts.get(name) != digest]
+
+    def check_unchanged(self, parts: Mapping[str, str]) -> None:
+        """Raises UserError if the parts, as a process has them, are no longer the spec's."""
+        if changed := self.changed_parts(parts):
+            raise UserError(
+                f"{self} cannot be trained: its {_words(changed)} differ here from those that "
+                f"the command began with; {UNCHANGED}."
+            )
 
 
 def _plain(settings: Mapping[str, Any], ignored: Iterable[str]) -> Any:
@@ -142,14 +163,44 @@ def checksum(*arrays: np.ndarray, names: Iterable[str] = ()) -> int:
     return number
 
 
+def parts_beside(described: Mapping[str, Any], rows: str) -> dict[str, str]:
+    """Returns what no program of a run shows: the digests of its rows, settings and versions.
+
+    Settings that have the default of `Config` do not count, so that runs stay when one is added.
+    """
+    settings = {
+        name: value
+        for name, value in described.items()
+        if name not in SHOWN and value != getattr(Config, name, None)
+    }
+    return {
+        "rows": rows,
+        "settings": _digest(settings | {OPTIONS: options()}),
+        "versions": versions_digest(package_versions()),
+    }
+
+
+def rows_digest(dataset: Dataset) -> str:
+    """Returns a digest of rows, labels and names of classes; for a stream, of its sample."""
+    stream, moments = dataset.stream, (dataset.mean, dataset.scale)
+    streamed = [] if stream is None else [len(stream.train), len(stream.test)]
+    arrays = [np.asarray(each) for each in (*moments, streamed) if each is not None]
+    return f"{checksum(*dataset[:4], *arrays, names=dataset.classes):08x}"
+
+
+def versions_digest(versions: Mapping[str, str]) -> str:
+    """Returns the digest of the versions of `PACKAGES` in a record of versions."""
+    return _digest([versions.get(name) for name in PACKAGES])
+
+
+def _digest(record: Any) -> str:
+    text = json.dumps(record, sort_keys=True)
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
+
+
 def versions() -> dict[str, str]:
-    """Returns versions, jaxnorm's sources and JAX's options, which a run's numbers depend on."""
-    return code_versions() | {OPTIONS: options()}
-
-
-def code_versions() -> dict[str, str]:
-    """Returns the versions of jaxnorm and of what it computes with, and its sources."""
-    return {"jaxnorm": listed.version(), **package_versions(), SOURCES: sources()}
+    """Returns the versions and JAX's options of this process, which are stored beside a run."""
+    return {"jaxnorm": listed.version(), **package_versions(), OPTIONS: options()}
 
 
 @cache
@@ -170,46 +221,9 @@ def options() -> str:
     return " ".join(f"{name}={value}" for name, value in others.items())
 
 
-@cache
-def sources() -> str:
-    """Returns a digest of the code that decides a run's numbers, which an edit changes.
-
-    A checkout keeps its version from edit to edit. Comments, docstrings and line ends do not count.
-    """
-    package = importlib.util.find_spec("jaxnorm")
-    origin = package.origin if package is not None else None
-    here = Path(__file__).parents[1]
-    folders = [here / name for name in DECIDE]
-    folders += [Path(origin).parent] if origin else []
-    files = [(file.relative_to(folder.parent), file) for folder in folders for file in _py(folder)]
-    number = 0
-    for name, file in files:
-        number = zlib.crc32(f"{name.as_posix()}\n{_code(file)}".encode(), number)
-    return f"{number:08x}"
-
-
-def _py(folder: Path) -> list[Path]:
-    return sorted(folder.rglob("*.py"))
-
-
-def _code(file: Path) -> str:
-    """Returns the syntax of a file without its docstrings."""
-    tree = ast.parse(file.read_bytes())
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and _is_text(body[0]):
-            del body[0]
-    return ast.dump(tree)
-
-
-def _is_text(node: ast.AST) -> bool:
-    value = node.value if isinstance(node, ast.Expr) else None
-    return isinstance(value, ast.Constant) and isinstance(value.value, str)
-
-
 def version_note(saved: Mapping[str, str]) -> str:
     """Names the versions that wrote a checkpoint, if they differ from the present ones."""
-    words = {SOURCES: OTHER_SOURCES, OPTIONS: saved.get(OPTIONS) or "JAX's default options"}
+    words = {OPTIONS: saved.get(OPTIONS) or "JAX's default options"}
     others = [
         words.get(name, f"{name} {saved.get(name)}")
         for name, now in versions().items()
@@ -219,32 +233,59 @@ def version_note(saved: Mapping[str, str]) -> str:
 
 
 def check_config(saved: dict[str, Any], now: dict[str, Any], where: str) -> None:
-    """Raises UserError naming every setting in which ``now`` differs from a checkpoint's.
+    """Raises UserError naming the settings and parts in which ``now`` differs from a checkpoint's.
 
     A missing setting has its default: it was added later, or left out. Data may lie elsewhere, and
     a run may become longer if nothing in it depends on its length.
     """
     defaults: dict[str, Any] = {each.name: each.default for each in fields(Config)}
-    old, new = (_plain(defaults | each, ()) for each in (saved, now))
-    if old.get("data") == new.get("data"):
-        old["dataset"] = new["dataset"]
-    epochs = old["epochs"]
-    if epochs < new["epochs"]:
+    ignored = (*IDENTITY, *RESUMED)
+    old, new = (_plain(defaults | each, ignored) for each in (saved, now))
+    epochs, is_longer = old["epochs"], old["epochs"] < new["epochs"]
+    if is_longer:
         old["epochs"] = new["epochs"]
     if apart := differences(old, new, "there", "here"):
-        if old.get("data") == new.get("data") and old.get("network") != new.get("network"):
-            apart += f"; {ANOTHER_NETWORK}"
         raise UserError(
             f"the checkpoint {where} has other settings: {apart}. Give the same, or another "
             "--checkpoint-dir."
         )
-    if epochs < new["epochs"] and (not new["rate_decay"] or new["epsilon"] is not None):
+    if is_longer and (not new["rate_decay"] or new["epsilon"] is not None):
         raise UserError(
             f"the checkpoint {where} is of a run of {epochs} epochs, on whose number its schedule "
             f"depends, and --epochs is {new['epochs']}; wanted the same number, or a run with "
             "--rate-decay and no --epsilon, which can be extended: give another --checkpoint-dir "
             "to begin one."
         )
+    if changed := [name for name in RESUMED if saved.get(name) != now.get(name)]:
+        raise UserError(
+            f"the checkpoint {where} has the same settings, and its {_words(changed)} are others "
+            "than here: code or data were edited since, or the network is another in each process "
+            "(over a set, for example); undo that, or give another --checkpoint-dir."
+        )
+
+
+def _words(names: Sequence[str]) -> str:
+    """Returns names as words: a, b and c."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def why_another(spec: Spec, parts: Mapping[str, str], versions: Mapping[str, str]) -> str:
+    """Says in what a stored run of a spec's settings differs from it; empty if in nothing.
+
+    Args:
+        spec: the spec.
+        parts: the digests of the stored run's parts; none for a run of an earlier version.
+        versions: its versions and JAX's options.
+    """
+    if not parts:
+        return "the stored ones are of an earlier version, which kept no digests of programs"
+    changed = spec.changed_parts(parts)
+    note = version_note({n: each for n, each in versions.items() if n in (*PACKAGES, OPTIONS)})
+    reasons = [f"the stored ones are{note.partition(',')[0]}"] * bool(note and changed)
+    if changed := [name for name in changed if not note or name not in ("settings", "versions")]:
+        reasons.insert(0, f"their {_words(changed)} changed")
+    return ", and ".join(reasons)
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any], here: str, there: str) -> str:

@@ -6,6 +6,7 @@ import io
 import json
 import sqlite3
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -15,8 +16,8 @@ from jaxtyping import Integer
 
 from experiments.data.reading import reading
 from experiments.errors import UserError
-from experiments.runs.spec import ANOTHER_NETWORK, Spec, version_note, versions
-from experiments.training.run import Epoch, Run, record_of
+from experiments.runs.spec import PROGRAMS, Spec, versions, versions_digest, why_another
+from experiments.training.run import Epoch, Run, other_draws, record_of
 
 Result = TypeVar("Result")
 
@@ -61,12 +62,20 @@ class Row(NamedTuple):
         run: the run, without the final state.
         versions: the versions of the software.
         date: the time of its end, in UTC.
+        parts: the digests of the parts of its key; empty for a run of an earlier version.
     """
 
     spec: dict[str, Any]
     run: Run
     versions: dict[str, str]
     date: str
+    parts: dict[str, str]
+
+    @property
+    def program(self) -> str:
+        """A mark of its programs, which seeds share; empty for a run of an earlier version."""
+        text = "".join(self.parts.get(name, "") for name in PROGRAMS)
+        return f"{zlib.crc32(text.encode()):08x}" if text else ""
 
 
 class _Results(NamedTuple):
@@ -95,8 +104,6 @@ class Store:
     def finished(self, specs: Iterable[Spec], alone: bool = False) -> dict[Spec, Run]:
         """Returns the finished runs among specs: on all processes those that process 0 finds.
 
-        Runs of other versions of JAX and jaxnorm are not among them.
-
         Args:
             specs: the specs.
             alone: if True, this process asks alone; else all processes must call it together.
@@ -115,11 +122,7 @@ class Store:
         rows = json.loads(text if alone else gathered(text)[0])
         with reading(self.path, WAY_OUT):
             found = {spec: _row(*rows[spec.digest]) for spec in specs if spec.digest in rows}
-        return {
-            spec: row.run._replace(changes=spec.changes)
-            for spec, row in found.items()
-            if not version_note(row.versions)
-        }
+        return {spec: row.run._replace(changes=spec.changes) for spec, row in found.items()}
 
     def date(self, spec: Spec) -> str | None:
         """Returns the time at which a spec's run was stored; None for no run."""
@@ -132,7 +135,7 @@ class Store:
         rows = self.rows() if (specs := list(specs)) else []
         for spec in specs:
             found = [row for row in rows if spec.like(row.spec)]
-            if found and (reason := _stale(spec, found[-1])):
+            if found and (reason := why_another(spec, found[-1].parts, found[-1].versions)):
                 reasons[reason] = reasons.get(reason, 0) + 1
         return [f"Trained again: {n} of {len(specs)}, as {why}." for why, n in reasons.items()]
 
@@ -175,10 +178,15 @@ class Store:
             began: the versions that a resumed run began with; None for the present ones.
 
         Raises:
-            UserError: for a damaged file, or a full disk; the file is then unchanged.
+            UserError: for a damaged file, a full disk, or a run that drew other initial parameters
+                than the earlier one; the file is then unchanged.
         """
+        if began:
+            spec = spec.made_of({"versions": versions_digest(began)})
+        self._check_initial(spec, run)
         values = {name: getattr(run, name) for name in _Results._fields}
-        results = json.dumps({**values, "scores": dict(run.scores)})
+        beside = {"scores": dict(run.scores), "initial": dict(run.initial)}
+        results = json.dumps({**values, **beside, "parts": dict(spec.parts)})
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         texts = (json.dumps(spec.described), results, json.dumps(run.curve))
         row = (spec.digest, *texts, json.dumps(began or versions()), now)
@@ -189,6 +197,18 @@ class Store:
                 both = spec.digest, content.getvalue()
                 database.execute("INSERT OR REPLACE INTO maps VALUES (?,?)", both)
             database.commit()
+
+    def _check_initial(self, spec: Spec, run: Run) -> None:
+        before = self.finished([spec], alone=True).get(spec)
+        if before is None or not (before.initial and run.initial):
+            return
+        if others := other_draws(before.initial, run.initial):
+            raise UserError(
+                f"{spec} drew other initial parameters than the run in {self.path} of the same "
+                f"programs, rows and settings: {', '.join(others[:3])}"
+                f"{' and others' * (len(others) > 3)}; wanted the same draws for a seed, as one "
+                "kind of machine gives them: give another --out, or remove that file."
+            )
 
     def with_maps(self, runs: Iterable[tuple[Spec, Run]]) -> list[Run]:
         """Returns runs with their predicted label maps, which `finished` leaves in the file."""
@@ -252,20 +272,6 @@ class Store:
                 ) from None
 
 
-def _stale(spec: Spec, row: Row) -> str:
-    """Says in what a stored run of the same settings differs; empty if in nothing."""
-    if spec.like(row.spec, ["dataset"]):
-        note = version_note(row.versions)
-        return f"the stored ones are{note.partition(',')[0]}" if note else ""
-    if spec.like(row.spec, ["dataset", "network"]):
-        return ANOTHER_NETWORK
-    both = row.spec.get("data"), spec.data
-    old, new = (list(each) if isinstance(each, list | tuple) else [each] for each in both)
-    if old[1:] != new[1:]:
-        return "files of the network, or packages or variables that it uses, have changed"
-    return "the rows of their seeds are others"
-
-
 def _row(spec: str, results: str, curve: str, versions: str, date: str) -> Row:
     """Reads a row of the database; a damaged one raises an error of any type."""
     stored = json.loads(results)
@@ -275,5 +281,7 @@ def _row(spec: str, results: str, curve: str, versions: str, date: str) -> Row:
     if not epochs:
         raise ValueError("a run in it has no epoch")
     method, seed, step_ms, parameters, outcome = values
-    run = Run(method, seed, epochs, step_ms, parameters, None, outcome, (), scores)
-    return Row(dict(json.loads(spec)), run, dict(json.loads(versions)), str(date))
+    initial = {name: (0.0 + a, 0.0 + b) for name, (a, b) in stored.get("initial", {}).items()}
+    run = Run(method, seed, epochs, step_ms, parameters, None, outcome, (), scores, None, initial)
+    described, made_by = (dict(json.loads(each)) for each in (spec, versions))
+    return Row(described, run, made_by, str(date), dict(stored.get("parts", {})))

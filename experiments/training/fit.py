@@ -13,6 +13,7 @@ from jaxtyping import Array, Int, Num
 from experiments.data.dataset import Dataset
 from experiments.training.epoch import WITHIN, Look, nothing, steps_per_epoch
 from experiments.training.history import Checkpointer, History, NoCheckpoints
+from experiments.training.initial import initial_checksums
 from experiments.training.nonfinite import copied, first_nonfinite, mean_of_taken
 from experiments.training.refusals import library_refusals
 from experiments.training.run import AT_CHANCE, DIVERGED, Diverged, Epoch, Run
@@ -56,7 +57,9 @@ def fit(
     """
     splits: tuple[Split, Split] = trainer.placement.replicate((dataset[:2], dataset[2:4]))
     train, test = splits
-    state, history = checkpointer.begin(start(trainer, seed, train[0]))
+    first = start(trainer, seed, train[0])
+    initial = initial_checksums(first.params)
+    state, history = checkpointer.begin(first)
     trainer.epoch.compile(state, *train)
     steps = steps_per_epoch(dataset.train_rows, trainer.config.batch_size)
     skipped = int(state.skipped)
@@ -93,7 +96,8 @@ def fit(
     record()
     curve, parameters = list(history.curve), parameter_count(state.params)
     ending = outcome(curve[-1], dataset.y_train)
-    return Run(trainer.method.name, seed, curve, step_ms(history, steps), parameters, state, ending)
+    run = Run(trainer.method.name, seed, curve, step_ms(history, steps), parameters, state, ending)
+    return run._replace(initial=initial)
 
 
 def step_ms(history: History, steps: int) -> float:

@@ -15,6 +15,12 @@ AT_CHANCE = "at chance"
 #: The end of the outcome of a run at chance in which a look found no reason.
 NOTHING_FOUND = "and a look at it found no reason"
 
+#: The share of a norm within which two checksums are of one draw.
+ROUNDING = 1e-3
+
+#: Checksums of initial parameters by path: a leaf's norm, and its product with fixed numbers.
+Checksums = Mapping[str, tuple[float, float]]
+
 Record = TypeVar("Record")
 
 #: The types of JSON values by a field's annotation; true and false are not numbers.
@@ -74,6 +80,7 @@ class Run(NamedTuple):
         changes: the settings of this run alone, as (field, value).
         scores: further measures of the trained network, by name; fractions.
         maps: the predicted label maps of the first test images; None for other tasks.
+        initial: the checksums of the initial parameters; empty for a run of an earlier version.
     """
 
     method: str
@@ -87,6 +94,7 @@ class Run(NamedTuple):
     # Never written to; a MappingProxyType could not be pickled.
     scores: Mapping[str, float] = {}
     maps: Integer[np.ndarray, "images height width"] | None = None
+    initial: Mapping[str, tuple[float, float]] = {}
 
     @property
     def trained(self) -> Any:
@@ -117,3 +125,18 @@ class Diverged(ArithmeticError):
     def __init__(self, message: str, curve: Sequence[Any] = (), step_ms: float = math.nan):
         super().__init__(message)
         self.curve, self.step_ms = curve, step_ms
+
+
+def other_draws(stored: Checksums, drawn: Checksums) -> list[str]:
+    """Returns the paths of the leaves whose checksums differ beyond rounding."""
+
+    def differ(path: str) -> bool:
+        if path not in stored or path not in drawn:
+            return True
+        scale = max(stored[path][0], drawn[path][0])
+        return any(
+            abs(one - other) > ROUNDING * scale
+            for one, other in zip(stored[path], drawn[path], strict=True)
+        )
+
+    return [path for path in dict.fromkeys([*stored, *drawn]) if differ(path)]

@@ -14,8 +14,6 @@ from experiments.config import Config
 from experiments.methods.table import METHODS
 from experiments.models.from_file import group_norm_like
 from experiments.models.group_norm import EPSILON, GroupNorm
-from experiments.models.sources import content_of
-from experiments.runs.comparison import Comparison
 from experiments.training.trainer import Trainer, make_trainer
 from tests.experiments.toy import rows_of, save_toy, toy_dataset
 
@@ -95,18 +93,3 @@ def test_compare_trains_it(tmp_path: Path) -> None:
     assert main(["compare", "--quiet", *(word for pair in flags.items() for word in pair)]) == 0
     (row,) = rows_of(tmp_path / "results.csv")
     assert float(row["test_accuracy"]) > 0.8
-
-
-def test_a_run_of_an_edited_file_is_another_one(tmp_path: Path) -> None:
-    """Or of an edited module that it imports."""
-    file, module = tmp_path / "network.py", tmp_path / "layers_of_network.py"
-    settings = Config(model=f"{file}:plain", dataset=save_toy(tmp_path))
-    digests = []
-    for comments in (("", ""), ("", ""), ("# wider\n", ""), ("", "# wider\n")):
-        module.write_text(FILE.read_text() + comments[0])
-        file.write_text(f"from {module.stem} import plain\n" + comments[1])
-        (spec,) = Comparison(settings).specs([("none", (), 0)])
-        digests.append(spec.digest)
-    assert digests[0] == digests[1]
-    assert len(set(digests)) == 3
-    assert content_of(str(FILE)) == FILE.read_bytes()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from experiments.papers.item import Context
 from experiments.papers.training import train_grid
 from experiments.runs.comparison import Comparison, execute, seconds_left
 from experiments.runs.jobs import take_share
-from experiments.runs.spec import Spec
+from experiments.runs.spec import FREE, PROGRAMS, SHOWN, Spec, parts_beside
 from experiments.runs.store import Store
 from experiments.training.fit import outcome
 from experiments.training.run import Epoch, Run
@@ -38,7 +39,10 @@ GRID = Grid((Cell("plain", "none"), Cell("normalized", "bn", changes={"width": 8
 
 
 def spec(seed=0, method="bn", **changes):
-    return Spec(method, seed, Config(), tuple(changes.items()))
+    """Makes a spec with parts as a process of these versions and options has them."""
+    made = Spec(method, seed, Config(), tuple(changes.items()))
+    programs = dict.fromkeys(PROGRAMS, str(changes))
+    return made.made_of({**programs, **parts_beside(made.described, "0")})
 
 
 def run(accuracy=0.5, seed=0, method="bn", loss=1.0, outcome=""):
@@ -51,38 +55,51 @@ def test_the_time_that_is_left_counts_a_compilation_per_method():
     assert seconds_left([5.0, 15.0, 17.0], two_methods) == 10 + 3 * 2
 
 
-def test_a_digest_follows_what_decides_the_numbers_and_nothing_else():
-    usual = Spec("bn", 0, Config())
+def test_a_digest_follows_its_parts_and_nothing_else():
+    usual = Spec("bn", 0, Config()).made_of({"step": "1", "rows": "2"})
     for same in (
-        Spec("bn", 0, Config(tensorboard=Path("x"), mesh="data=2", processes=2)),
-        Spec("bn", 0, Config(epochs=3), (("epochs", Config().epochs),)),
+        replace(usual, config=Config(dataset="elsewhere", epochs=3)),
+        replace(usual, changes=(("epochs", Config().epochs),)),
+        Spec("bn", 0, Config()).made_of({"rows": "2"}).made_of({"step": "1"}),
     ):
         assert same.digest == usual.digest
-    assert Spec("bn", 0, Protocol(seeds=3)).digest == Spec("bn", 0, Protocol(seeds=10)).digest
     others = [
-        Spec("none", 0, Config()),
-        Spec("bn", 1, Config()),
-        Spec("bn", 0, Config(epochs=3)),
-        Spec("bn", 0, Config(), (("noise", 0.1),)),
-        Spec("bn", 0, Config(), (("noise", 0.10000001),)),
-        Spec("bn", 0, Config(), (), 7),
+        replace(usual, method="none"),
+        replace(usual, seed=1),
+        *[usual.made_of({name: "3"}) for name in ("step", "rows", "versions")],
     ]
-    assert len({each.digest for each in (usual, *others)}) == 7
+    assert len({each.digest for each in (usual, *others)}) == 6
+
+
+def test_settings_that_no_program_shows_are_a_part():
+    def settings(config):
+        return parts_beside(Spec("bn", 0, config).described, "0")["settings"]
+
+    usual = settings(Config())
+    assert settings(Protocol(seeds=3)) == settings(Protocol(seeds=10))
+    for shown in (Config(width=3, dataset="x"), Config(tensorboard=Path("x"), mesh="data=2")):
+        assert settings(shown) == usual
+    hidden = (Config(epochs=3), Config(augment="flip"), Config(clients=2), Config(batch_size=8))
+    assert len({usual, *map(settings, hidden)}) == 5
+    named = {*asdict(Config()), *asdict(Protocol())} - SHOWN - FREE
+    assert named == {
+        *("epochs", "batch_size", "augment", "clients", "policies", "side", "scores")
+    }, "a new setting is in the key by its name, or among SHOWN"
 
 
 def test_rows_and_names_of_classes_belong_to_the_data_and_their_path_does_not(tmp_path):
     X, y = np.random.default_rng(0).normal(size=(40, 4)), np.arange(40) % 2
 
-    def digest(name, X, names):
+    def rows(name, X, names):
         np.savez(tmp_path / name, X=X, y=np.array(names)[y])
-        (only,) = Comparison(Config(dataset=str(tmp_path / name))).specs([("bn", (), 0)])
-        return only.digest
+        comparison = Comparison(Config(dataset=str(tmp_path / name)))
+        return comparison.parts_beside(Spec("bn", 0, comparison.config))["rows"]
 
-    usual = digest("rows.npz", X, ["cat", "dog"])
-    assert digest("elsewhere.npz", X, ["cat", "dog"]) == usual
+    usual = rows("rows.npz", X, ["cat", "dog"])
+    assert rows("elsewhere.npz", X, ["cat", "dog"]) == usual
     others = (
-        digest("rows.npz", X, ["no", "yes"]),
-        digest("rows.npz", X.reshape(40, 2, 2), ["cat", "dog"]),
+        rows("rows.npz", X, ["no", "yes"]),
+        rows("rows.npz", X.reshape(40, 2, 2), ["cat", "dog"]),
     )
     assert len({usual, *others}) == 3
 
@@ -149,7 +166,11 @@ def test_means_leave_out_what_did_not_train_and_settings_are_columns(tmp_path):
     store.add(spec(3, noise=0.1), run(math.nan, 3, outcome="diverged"))
     store.add(spec(0), run(0.25))
     store.add(spec(0, epochs=20), run(0.5))
-    runs = frame(store.rows())
+    before = spec(4, noise=0.1).made_of({"step": "before an edit"})
+    store.add(before, run(0.1, 4))
+    rows = store.rows()
+    assert summary(frame(rows))["runs"].to_list() == [4, 1, 1, 1]
+    runs = frame(rows[:-1])
     assert runs["noise"].to_list() == ["0.1"] * 4 + [None] * 2
     assert np.isnan(runs["test_accuracy"][3])
     with_noise, without, longer = summary(runs).rows(named=True)

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import importlib.metadata
+import json
 import os
 import shutil
 import signal
@@ -23,13 +24,12 @@ from experiments.cli import main
 from experiments.config import Config
 from experiments.data.reading import reading
 from experiments.errors import UserError
-from experiments.models.sources import own_code
+from experiments.models.own_code import own_code
 from experiments.runs import spec as specs
-from experiments.runs import store as stores
-from experiments.runs.comparison import Comparison, execute, with_same_code
+from experiments.runs.comparison import Comparison, execute
 from experiments.runs.files import write_whole
 from experiments.runs.signals import KEPT
-from experiments.runs.spec import code_versions
+from experiments.runs.spec import Spec
 from experiments.runs.store import Store
 from tests.experiments.test_items import REPORT
 from tests.experiments.test_runs import run, spec
@@ -40,8 +40,10 @@ TINY = ["--model", "mlp", "--depth", "1", "--width", "4", "--epochs", "1", "--ba
 
 
 def digests(path, seeds=4):
-    specs = Comparison(Config(dataset=str(path))).specs([("bn", (), seed) for seed in range(seeds)])
-    return [each.digest for each in specs]
+    """Returns the digests of the rows of each seed."""
+    comparison = Comparison(Config(dataset=str(path)))
+    specs = [Spec("bn", seed, comparison.config) for seed in range(seeds)]
+    return [comparison.parts_beside(each)["rows"] for each in specs]
 
 
 def save_masks(path, masks, order=slice(None)):
@@ -80,31 +82,25 @@ def test_a_run_of_train_is_one_that_compare_keeps(seed, tmp_path, capsys):
     assert f"1 of {seed + 1} runs are kept" in capsys.readouterr().err
 
 
-def test_a_run_of_other_versions_is_listed_and_trained_again(tmp_path, monkeypatch, capsys):
-    store = Store(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(stores, "versions", lambda: {"jaxnorm": "0.0.9", "jax": "0.9.0"})
-        store.add(spec(), run())
-    assert store.finished([spec()]) == {}
-    assert store.why_not([spec()]) == [
-        "Trained again: 1 of 1, as the stored ones are of jaxnorm 0.0.9 and jax 0.9.0."
-    ]
-    assert [row.run for row in store.rows()] == [run()]
-    store.add(spec(), run(0.75))
-    assert (store.finished([spec()])[spec()], store.why_not([spec()])) == (run(0.75), [])
-
-
-def test_a_run_of_other_code_of_jaxnorm_is_trained_again(tmp_path, monkeypatch):
-    """A checkout has one version through many edits."""
+def test_a_run_of_an_earlier_version_is_listed_and_trained_again(tmp_path):
+    """It has checksums of its files, and none of its programs and of its initial parameters."""
     store = Store(tmp_path)
     store.add(spec(), run())
-    assert spec() in store.finished([spec()])
-    with monkeypatch.context() as patch:
-        patch.setattr(specs, "sources", lambda: "0")
-        assert store.finished([spec()]) == {}
-        assert store.why_not([spec()]) == [
-            "Trained again: 1 of 1, as the stored ones are of code of jaxnorm before an edit."
-        ]
+    with contextlib.closing(sqlite3.connect(store.path)) as database:
+        described, results = database.execute("SELECT spec, results FROM runs").fetchone()
+        results = {k: v for k, v in json.loads(results).items() if k not in ("parts", "initial")}
+        described = {**json.loads(described), "data": [7, 8], "network": "abc"}
+        row = json.dumps(described), json.dumps(results)
+        database.execute("UPDATE runs SET digest = 'x', spec = ?, results = ?", row)
+        database.commit()
+    assert [(row.run, row.parts) for row in store.rows()] == [(run(), {})]
+    assert store.finished([spec()]) == {}
+    assert store.why_not([spec()]) == [
+        "Trained again: 1 of 1, as the stored ones are of an earlier version, which kept no "
+        "digests of programs."
+    ]
+    store.add(spec(), run(0.75))
+    assert (store.finished([spec()])[spec()], store.why_not([spec()])) == (run(0.75), [])
 
 
 @pytest.mark.parametrize(
@@ -131,7 +127,7 @@ def test_a_run_of_other_options_of_jax_is_trained_again(option, value, words, tm
     assert store.why_not([spec()]) == [f"Trained again: 1 of 1, as the stored ones are of {words}."]
 
 
-@pytest.mark.parametrize("package", ["jax", "flax", "optax"])
+@pytest.mark.parametrize("package", ["jax", "jaxlib", "flax", "optax", "numpy"])
 def test_a_run_of_another_package_is_trained_again(package, tmp_path, monkeypatch):
     store = Store(tmp_path)
     store.add(spec(), run())
@@ -141,50 +137,19 @@ def test_a_run_of_another_package_is_trained_again(package, tmp_path, monkeypatc
     assert f"{package} {importlib.metadata.version(package)}." in store.why_not([spec()])[0]
 
 
-class Make:
-    """A picklable function that makes a training."""
-
-    def __call__(self):
-        return Quick()
-
-
-def test_a_process_of_other_code_trains_nothing(monkeypatch):
-    """Workers import jaxnorm when they begin, which may be long after the command."""
-    began = code_versions()
-    assert isinstance(with_same_code(Make(), began), Quick)
-    monkeypatch.setattr(specs, "sources", lambda: "0")
-    with pytest.raises(UserError, match=r"sources .* there and 0 here; wanted one"):
-        with_same_code(Make(), began)
-
-
-def test_the_code_of_a_file_is_without_its_words(tmp_path):
-    def code(text):
-        (tmp_path / "x.py").write_text(text)
-        return specs._code(tmp_path / "x.py")
-
-    usual = code('"""One."""\ndef f(x):\n    """Two."""\n    return x\n')
-    assert code('def f(x):\n\n    """Three."""  # Four.\n    return x') == usual
-    assert code("def f(x):\n    return x + 1\n") != usual
-    assert len(specs.sources()) == 8
-
-
 @pytest.mark.parametrize(
-    ("old", "new", "reason"),
+    ("changed", "reason"),
     [
-        (7, 8, "the rows of their seeds are others"),
-        (
-            (7, 1),
-            (7, 2),
-            "files of the network, or packages or variables that it uses, have changed",
-        ),
-        ((7, 1), (8, 1), "the rows of their seeds are others"),
+        (["rows"], "their rows changed"),
+        (["initialization", "step", "score"], "their initialization, step and score changed"),
+        (["settings"], "their settings changed"),
     ],
 )
-def test_stale_runs_say_why(old, new, reason, tmp_path):
+def test_stale_runs_say_why(changed, reason, tmp_path):
     store = Store(tmp_path)
     for seed in range(3):
-        store.add(stores.Spec("bn", seed, Config(), (), old), run(seed=seed))
-    wanted = [stores.Spec("bn", seed, Config(), (), new) for seed in range(4)]
+        store.add(spec(seed), run(seed=seed))
+    wanted = [spec(seed).made_of(dict.fromkeys(changed, "new")) for seed in range(4)]
     assert store.why_not(wanted) == [f"Trained again: 3 of 4, as {reason}."]
 
 

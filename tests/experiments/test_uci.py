@@ -16,7 +16,6 @@ from experiments.papers.vcl.uci import (
     Settings,
     findings_of,
     held_out,
-    networks,
     profile,
     select,
     train_all,
@@ -128,16 +127,12 @@ def test_a_stopped_run_goes_on(folder, tmp_path, monkeypatch):
         database.commit()
     trained = []
 
-    def remembering(*arguments):
-        train_spec = networks(*arguments)
+    class Remembering(uci.Networks):
+        def __call__(self, spec, keeper):
+            trained.append((spec.data, spec.method, spec.seed))
+            return super().__call__(spec, keeper)
 
-        def remembered(spec, keeper):
-            trained.append((spec.data[0], spec.method, spec.seed))
-            return train_spec(spec, keeper)
-
-        return remembered
-
-    monkeypatch.setattr(uci, "networks", remembering)
+    monkeypatch.setattr(uci, "Networks", Remembering)
     assert train_all(TINY, context(folder, tmp_path)).equals(chosen)
     assert trained == [("two", "none", 1)]
     widened = TINY.changed(normalizations=("none", "bn"))

@@ -25,14 +25,14 @@ from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
-from experiments.papers.data import data_of, subset
+from experiments.papers.data import subset
 from experiments.papers.grid import Protocol
 from experiments.papers.item import Context, Finding, Item, Preset, Report
 from experiments.papers.states import epochs
 from experiments.papers.training import runs_of
-from experiments.runs.jobs import Training
-from experiments.runs.spec import Spec
+from experiments.runs.spec import Spec, checksum, parts_beside, rows_digest
 from experiments.training.history import Checkpointer
+from experiments.training.programs import program_digests
 from experiments.training.run import Epoch, Run
 from experiments.training.trainer import Trainer, Trainers
 from jaxnorm import parameter_count
@@ -180,22 +180,21 @@ def train_all(settings: Settings, context: Context) -> pl.DataFrame:
     1, and the test error is the one after it; the validation error is the mean over the window.
     """
     sets = find_sets(context.data_dir, settings.bundled)
-    data = data_of(context.data_dir, sets)
     shared = settings.changed(activations=(), normalizations=())  # Specs name one of each.
     specs = [
-        Spec(normalization, seed, shared, (("activation", activation),), (name, data[name]))
+        Spec(normalization, seed, shared, (("activation", activation),), name)
         for name in sets
         for activation, normalization in options(settings)
         for seed in range(settings.seeds)
     ]
-    names = {spec: f"{spec.data[0]}, {spec}" for spec in specs}
-    runs = runs_of(names, partial(networks, shared, context.data_dir), context)
+    names = {spec: f"{spec.data}, {spec}" for spec in specs}
+    runs = runs_of(names, partial(Networks, shared, context.data_dir), context)
     return pl.DataFrame([_chosen(spec, runs[spec]) for spec in specs])
 
 
 def _chosen(spec: Spec, run: Run) -> dict[str, object]:
     return {
-        "dataset": spec.data[0],
+        "dataset": spec.data,
         **dict(spec.changes),
         "normalization": spec.method,
         "seed": spec.seed,
@@ -205,22 +204,28 @@ def _chosen(spec: Spec, run: Run) -> dict[str, object]:
     }
 
 
-def networks(settings: Settings, data_dir: Path | None) -> Training:
-    """Makes a function that trains a network of each depth, of which validation chooses one.
+class Networks:
+    """Trains a network of each depth, of which validation chooses one.
 
-    Its run ends with the window of the network that is chosen.
+    A run ends with the window of the network that is chosen.
+
+    Args:
+        settings: the settings of all combinations.
+        data_dir: the folder of the data sets, or None.
     """
-    sets = find_sets(data_dir, settings.bundled)
-    # Specs come one combination after the other, whose seeds share compiled functions.
-    trainers = Trainers(most=len(settings.depths))
 
-    def train_spec(spec: Spec, keeper: Checkpointer) -> Run:
-        activation = dict(spec.changes)["activation"]
-        rows = split(sets[spec.data[0]], spec.seed, settings.train_rows, settings.test_rows)
-        data, validation = held_out(rows, settings.validation)
-        method = METHODS[spec.method].adjusted(settings)
-        configs = [settings.for_network(activation, depth) for depth in settings.depths]
-        by_depth = [trainers.of(method, config, data) for config in configs]
+    def __init__(self, settings: Settings, data_dir: Path | None):
+        self._settings = settings
+        self._sets = find_sets(data_dir, settings.bundled)
+        # Specs come one combination after the other, whose seeds share compiled functions.
+        self._trainers = Trainers(most=len(settings.depths))
+        self._programs: dict[object, dict[str, str]] = {}
+
+    def __call__(self, spec: Spec, keeper: Checkpointer) -> Run:
+        """Trains a spec, and returns the run of the chosen network."""
+        spec.check_unchanged(self.parts(spec))
+        settings, (data, validation) = self._settings, self._data(spec)
+        by_depth = self._by_depth(spec, data)
         trained = [train(trainer, data, validation, spec.seed) for trainer in by_depth]
         (index, last), error = select(np.stack([errors for _, errors in trained]), settings.window)
         curve = trained[index][0][: last + 1]
@@ -230,7 +235,28 @@ def networks(settings: Settings, data_dir: Path | None) -> Training:
         run = Run(spec.method, spec.seed, curve, math.nan, count, None, scores=scores)
         return run._replace(changes=spec.changes)
 
-    return train_spec
+    def parts(self, spec: Spec) -> dict[str, str]:
+        """Returns the parts of a spec's key; its programs are those of all depths."""
+        data, (X, y) = self._data(spec)
+        key = spec.data, spec.method, spec.changes, tuple(each.shape for each in data[:4])
+        if key not in self._programs:
+            digests = [program_digests(each, data) for each in self._by_depth(spec, data)]
+            self._programs[key] = {
+                name: " ".join(each[name] for each in digests) for name in digests[0]
+            }
+        rows = f"{rows_digest(data)} {checksum(X, y):08x}"
+        return self._programs[key] | parts_beside(spec.described, rows)
+
+    def _data(self, spec: Spec) -> tuple[Dataset, Rows]:
+        settings = self._settings
+        rows = split(self._sets[spec.data], spec.seed, settings.train_rows, settings.test_rows)
+        return held_out(rows, settings.validation)
+
+    def _by_depth(self, spec: Spec, data: Dataset) -> list[Trainer]:
+        settings, activation = self._settings, dict(spec.changes)["activation"]
+        method = METHODS[spec.method].adjusted(settings)
+        configs = [settings.for_network(activation, depth) for depth in settings.depths]
+        return [self._trainers.of(method, config, data) for config in configs]
 
 
 def held_out(data: Dataset, fraction: float) -> tuple[Dataset, Rows]:
