@@ -39,7 +39,7 @@ from jaxnorm import (
 )
 
 #: The methods of a comparison by default.
-DEFAULT_METHODS = "bn,none,cwo-centre-sphere,lcw"
+DEFAULT_METHODS = "bn,gn,none,moving-average"
 
 #: The clipping of each layer's gradient. With the variance constancy loss it is the paper's; in
 #: constrained weight optimization it is ours. Without it no seed of 13 diverges on photographs at
