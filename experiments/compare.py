@@ -69,7 +69,7 @@ MAPS = (
 )
 
 #: The time of `compare` without flags, by the clock.
-DEFAULT_TIME = "about two minutes on two idle CPU cores"
+DEFAULT_TIME = "some three minutes on two idle CPU cores"
 
 #: The ways on from a comparison.
 NEXT = (

@@ -63,7 +63,7 @@ def test_the_conclusion_of_a_table_is_that_of_its_rows(page: Path) -> None:
 def test_the_quoted_conclusion_is_that_of_the_folder_that_its_page_names() -> None:
     block = BLOCK.search((ROOT / "docs" / "evidence" / "digits.md").read_text())
     assert block
-    assert block[0].strip("`\n") == concluded(RESULTS / "first").replace(":\n\n", ":\n")
+    assert block[0].strip("`\n") == concluded(RESULTS / "default").replace(":\n\n", ":\n")
 
 
 def differences_by_machine() -> dict[str, dict[str, Differences]]:
