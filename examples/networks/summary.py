@@ -170,7 +170,7 @@ def pooled_table(table: Table, reference: str) -> list[str]:
         )
         lines.append(
             f"| {method} | {len(test)} | {pairs} | {networks} | {held_out} "
-            f"| {loss.mean:+.3f} ± {loss.half:.3f} | {initial:.2f} |"
+            f"| {loss.mean:+.3f}{f' ± {loss.half:.3f}' * (loss.count > 1)} | {initial:.2f} |"
         )
     return lines
 
@@ -278,18 +278,17 @@ def write_summary(folder: Path, beside: Sequence[Path] = (), methods: Collection
 
     Args:
         folder: the runs, and where tables and pictures go.
-        beside: folders of further runs, of the settings that ``folder`` has.
+        beside: folders of further runs, of the settings and networks that ``folder`` has.
         methods: the methods that are shown; all if it is empty.
     """
     groups: dict[str, list[Run]] = {}
     cell = (*SETTINGS, "network", "method")
-    settings = {_setting(labelled(run)) for run in read_runs(folder)}
+    known = {(_setting(run), run["network"]) for run in map(labelled, read_runs(folder))}
     runs = [run for each in (folder, *beside) for run in read_runs(each)]
     runs = [run for run in runs if not methods or run["method"] in methods]
     for run in unmixed(map(labelled, runs), cell):
-        if _setting(run) not in settings:
-            continue
-        groups.setdefault(_setting(run), []).append(run)
+        if (_setting(run), run["network"]) in known:
+            groups.setdefault(_setting(run), []).append(run)
     parts = []
     for index, (key, runs) in enumerate(groups.items()):
         values: dict[str, Any] = dict(zip(SETTINGS, json.loads(key), strict=True))
