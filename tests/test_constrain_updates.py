@@ -55,6 +55,13 @@ def test_steps_of_momentum_equal_projected_steps() -> None:
     np.testing.assert_array_equal(params["bias"], free["bias"])
 
 
+def test_units_of_a_single_weight_have_constraints_that_do_not_center() -> None:
+    params = {"kernel": jnp.full((1, 3), 0.5)}
+    tx = constrain_updates(norm_at_most_one, LAYOUT)
+    updates, _ = tx.update({"kernel": jnp.full((1, 3), 4.0)}, tx.init(params), params)
+    np.testing.assert_array_equal(optax.apply_updates(params, updates)["kernel"], 1)
+
+
 def test_a_projection_gets_wide_weights_and_the_fields_of_nodes() -> None:
     types = []
 

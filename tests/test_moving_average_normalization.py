@@ -133,6 +133,17 @@ def test_branches_start_with_the_scales_of_the_call() -> None:
         assert not (raw[name]["bias"] + raw[name]["kernel"].offset()).any()
 
 
+def test_kernels_are_zero_sum_by_default_and_stay_so() -> None:
+    apply, params, x = dense()
+    in_loss, raw, tx = jn.moving_average_normalization(apply, params, optax.adamw(0.1), x)
+    with jax.numpy_dtype_promotion("standard"):
+        new = stepped(raw, tx, jax.grad(lambda raw: square(in_loss(raw, x)))(raw))
+    assert "zero_sum_projection" in tx.applied
+    for layer in (*raw[:-1], *new[:-1]):
+        np.testing.assert_allclose(layer["kernel"].direction.sum(0), 0, atol=1e-5)
+    assert jnp.abs(new[-1]["kernel"].sum(0)).max() > 0.01
+
+
 def test_unfitted_it_starts_as_the_given_function() -> None:
     network, (x, _) = NETWORKS["residual"], minibatch()
     params = parameters(network, x, -1)
