@@ -48,7 +48,7 @@ def load_csv(path: Path, seed: int, label: str | None = None) -> Dataset:
     label = _label(path.name, table, label)
     y = table[label].to_numpy().astype(str)
     names = [name for name in table.columns if name not in ("", label)]
-    X = _numbers(path.name, table[names])
+    X = _numbers(path.name, table[names]) if names else np.empty((len(y), 0))
     leaks = [names[column] for column in ordering_columns(X, y)]
     if len(leaks) == len(names):
         raise UserError(

@@ -165,7 +165,7 @@ TABLES = {
     "a,b": ("0 rows of 2 columns",),
     "1,2\n3,4": ("the number 1", "a name above each column"),
     "a,label\n1,0,3\n": ("more fields",),
-    "a,label\n1,0\n2\n": ("'label'", "2 different labels in 2 rows"),
+    "a,label\n1,0\n2\n": ("'label'", "1 rows without a label"),
     "a label\n1 0\n2 1\n": ("1 columns", "commas"),
     "a;b;label\n1,5;2;ash\n": ("commas",),
     "PK\0\0": ("commas",),
