@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._axes import negative_axes, per_unit, unit_shape
+from jaxnorm._checks import warn
 from jaxnorm._mesh import vary_alike
 from jaxnorm._node import Axes, Reparametrization
 from jaxnorm._numerics import promote, quotient, scale_dtype, wide_dtype
@@ -96,22 +97,24 @@ class MovingAverages(Reparametrization):
         return self.replaced(**dict(zip(("stored_mean", "stored_variance"), stored, strict=True)))
 
     def std(self) -> Values:
-        """Returns σ."""
-        return deviation(promote(self.variance))
+        """Returns σ, a constant to derivatives."""
+        return deviation(promote(jax.lax.stop_gradient(self.variance)))
 
     def factor(self) -> Values:
         """Returns γ / σ, by which the unit is multiplied."""
         return promote(self.scale) / self.std()
 
     def effective(self) -> Values:
-        """Returns the kernel, computed in float32 or wider, in the type of the direction."""
-        factor = per_unit(self.factor(), self.fan_in_axes)
-        return (promote(self.direction) * factor).astype(self.direction.dtype)
+        """Returns the kernel, computed in float32 or wider, in the type of the direction.
+
+        The averages are constants to derivatives, of which it warns: they would learn nothing.
+        """
+        return _differentiated(self.direction, per_unit(self.factor(), self.fan_in_axes))
 
     def frozen(self) -> Values:
         """Returns the kernel, whose gradient reaches the direction alone."""
-        fixed = jax.tree.map(jax.lax.stop_gradient, self)
-        return fixed.replaced(direction=self.direction).effective()  # type: ignore[no-any-return]
+        factor = jax.lax.stop_gradient(self.factor())
+        return _product(self.direction, per_unit(factor, self.fan_in_axes))
 
     def offset(self) -> Values:
         """Returns γ μ / σ, which the bias takes away."""
@@ -128,6 +131,35 @@ class MovingAverages(Reparametrization):
     def parameter_count(self) -> int:
         """Returns the number of free parameters: those of direction and scale."""
         return int(self.direction.size + self.scale.size)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(
+            "MovingAverages are no array; in the loss call apply_in_loss(raw, *inputs), and in "
+            "evaluation and export apply(jaxnorm.effective(raw), *inputs)."
+        )
+
+    __jax_array__ = __array__
+
+
+def _product(direction: Values, factor: Values) -> Values:
+    """Returns the direction times a factor, in its own type."""
+    return (promote(direction) * factor).astype(direction.dtype)
+
+
+@jax.custom_jvp
+def _differentiated(direction: Values, factor: Values) -> Values:
+    """Returns `_product`, and warns where it is differentiated."""
+    return _product(direction, factor)
+
+
+@_differentiated.defjvp
+def _warned(primals: tuple[Values, Values], tangents: tuple[Values, Values]) -> Any:
+    warn(
+        "effective(raw) of MovingAverages is differentiated: the averages learn nothing from it, "
+        "and a training may end in NaN. In the loss call apply_in_loss(raw, *inputs); a penalty on "
+        "effective(raw) beside it is fine."
+    )
+    return jax.jvp(_product, primals, tangents)
 
 
 class Sums(NamedTuple):

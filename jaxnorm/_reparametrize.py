@@ -19,7 +19,8 @@ def effective(tree: PyTree) -> PyTree:
     """Replaces every reparametrization node by its kernel.
 
     Call it once at the top of the loss, outside any scan: gradients then flow to the raw leaves,
-    which are all that the optimizer sees. The same call exports plain weights for inference.
+    which are all that the optimizer sees. The same call exports plain weights for inference. Of
+    `MovingAverages` call it for evaluation and export alone: the loss takes ``apply_in_loss(raw)``.
 
     Args:
         tree: a tree of parameters; nodes of different kinds may mix, and nest.

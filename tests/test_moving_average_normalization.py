@@ -307,6 +307,31 @@ def test_a_penalty_on_all_parameters_leaves_the_averages() -> None:
     assert_close(made, wanted, 1e-3)
 
 
+def test_the_plain_network_in_the_loss_warns_and_leaves_the_averages() -> None:
+    apply, params, x = dense()
+    _, raw, tx = jn.moving_average_normalization(apply, params, optax.sgd(0.1), x)
+    with pytest.warns(UserWarning, match=r"in the loss call apply_in_loss|In the loss call"):
+        gradient = jax.grad(lambda raw: square(apply(jn.effective(raw), x)))(raw)
+    assert_close(averages_of(stepped(raw, tx, gradient)), averages_of(raw), 1e-7)
+    with pytest.raises(TypeError, match=r"in the loss call apply_in_loss\(raw"):
+        apply(raw, x)
+
+
+@pytest.mark.filterwarnings("ignore:effective.raw.:UserWarning")
+def test_a_penalty_on_the_effective_kernels_leaves_the_averages() -> None:
+    apply, params, x = dense()
+    in_loss, raw, tx = jn.moving_average_normalization(apply, params, optax.sgd(0.0), x)
+    penalty = lambda raw: sum(square(leaf) for leaf in jax.tree.leaves(jn.effective(raw)))  # noqa: E731
+    made, wanted = (
+        averages_of(stepped(raw, tx, jax.grad(loss)(raw)))
+        for loss in (
+            lambda raw: square(in_loss(raw, 2 * x)) + penalty(raw),
+            lambda raw: square(in_loss(raw, 2 * x)),
+        )
+    )
+    assert_close(made, wanted, 1e-5)
+
+
 def trained(updates: int, jit: Any = jax.jit, between: Any = lambda *state: state) -> Any:
     """Returns all raw parameters of a short training, and the model."""
     apply, params, x = dense()
@@ -438,6 +463,7 @@ def test_groups_of_32_rows_or_more_by_default(rows: int, wanted: int) -> None:
     assert_close(*grads, 1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:effective.raw.:UserWarning")
 @AXIS_TYPES
 def test_a_sharded_batch_needs_no_collective_but_those_of_the_gradients(axis_type: Any) -> None:
     apply, params, x = dense(128)

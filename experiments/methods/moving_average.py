@@ -47,6 +47,11 @@ class MovingAverage(NormalizerFree):
 
         return normalized
 
+    def weights(self, raw: PyTree, state: Any) -> PyTree:
+        """Returns the raw parameters, of which the plain weights give no gradient."""
+        del state
+        return jax.lax.stop_gradient(raw)
+
     def _in_loss(self, logits: Any, weights: PyTree, X: Array, context: Context) -> Any:
         """Returns the function for the loss, which depends on no values."""
         results: list[Any] = []
