@@ -58,6 +58,9 @@ def describe_roles(
 ) -> str:
     """Table of what `normalizer_free` does with each kernel of a network.
 
+    `moving_average_normalization` takes the same heads, gates, zero sums and branches, and centers
+    no inputs.
+
     Args:
         apply: a `Reading`, or ``apply(params, *inputs)``, as in `normalizer_free`.
         params: its parameters, or their shapes.

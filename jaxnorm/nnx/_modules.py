@@ -17,8 +17,9 @@ def check_module(model: Any) -> None:
         raise TypeError(
             f"got a {type(model).__name__}, wanted a Flax NNX module. A model of Linen, Haiku or "
             "Equinox is a function of its parameters already: leave its BatchNorm layers out where "
-            "it is written, and give it to normalizer_free(apply, params, optimizer, *inputs), or "
-            "to traced_layout(read(apply, params, *inputs)) for a layout."
+            "it is written, with biases in the layers before, and give it to "
+            "moving_average_normalization(apply, params, optimizer, *inputs), to normalizer_free, "
+            "or to traced_layout(read(apply, params, *inputs)) for a layout."
         )
 
 
