@@ -213,7 +213,7 @@ def test_the_methods_are_a_command(capsys):
     found = {line.split("|")[1].strip(): line for line in lines if line.startswith("| ")}
     assert set(METHODS) <= set(found)
     assert "centered weight normalization" in found["cwn"]
-    assert ("yes" in found["lcw"], "yes" in found["cwn"]) == (True, False)
+    assert ("yes" in found["moving-average"], "yes" in found["lcw"]) == (True, False)
 
 
 @pytest.mark.slow
