@@ -24,6 +24,7 @@ import optax
 from flax import nnx
 
 import jaxnorm as jn
+from experiments.analysis.statistics import mean_and_interval
 
 METHODS = ("kept", "frozen", "folded", "folded, normalizer-free", "folded, moving averages")
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1)
@@ -242,7 +243,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     best = {method: at_best_rate(rows, method) for method in METHODS}
     for method, (rate, scores) in best.items():
         difference = scores - best["kept"][1]
-        less = "" if method == "kept" else with_interval(difference)
+        less = "" if method == "kept" else mean_and_interval(difference, "+.1f")
         lines.append(
             f"| {method} | {rate} | {scores.mean():.1f} ± {scores.std(ddof=1):.1f} | {less} |"
         )
@@ -256,15 +257,6 @@ def at_best_rate(rows: list[dict[str, Any]], method: str) -> tuple[float, np.nda
     at = {rate: [row for row in mine if float(row["rate"]) == rate] for rate in rates}
     rate = max(rates, key=lambda r: np.mean([float(row["held_out"]) for row in at[r]]))
     return rate, np.array([float(row["test"]) for row in at[rate]])
-
-
-def with_interval(values: np.ndarray) -> str:
-    """Returns the mean with its 95% interval (Student's t)."""
-    from scipy.stats import t
-
-    half = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
-    mean = values.mean()
-    return f"{mean:+.1f} [{mean - half:+.1f}, {mean + half:+.1f}]"
 
 
 def main() -> None:

@@ -1,7 +1,6 @@
 """Means of the inputs of each kernel, as the weights see them: one derivative per product."""
 
 from collections.abc import Collection, Hashable
-from functools import partial
 from typing import Any
 
 import jax
@@ -120,8 +119,8 @@ def measured(program: Program, pairs: Pairs, axis_name: Hashable | None = None) 
 
 def _mean(layer: Layer, operands: list[Any], result: Values, is_shared: bool) -> Values:
     """Returns the sum of the means of a product's units; of units that are alike, of one."""
-    first = _first_unit if is_shared else partial(_wide_product, result=result)
-    output = promote(first(layer, operands))
+    wide = _first_unit(layer, operands) if is_shared else _wide_product(layer, operands, result)
+    output = promote(wide)
     units = layer.product.use.unit_axes
     return output.mean([axis for axis in range(output.ndim) if axis not in units]).sum()
 
@@ -140,7 +139,7 @@ def averaged(old: PyTree, values: ByPath, decay: float | Float[Array, ""]) -> Py
     return map_entries(average, old)
 
 
-def _wide_product(layer: Layer, operands: list[Any], *, result: Values) -> Values:
+def _wide_product(layer: Layer, operands: list[Any], result: Values) -> Values:
     """Returns a product in float32 or wider; the result itself if it is, or if a call makes it."""
     is_wide = result.dtype == wide_dtype(result.dtype)
     if is_wide or layer.equation.primitive.name not in PRODUCTS:

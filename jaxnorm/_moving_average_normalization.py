@@ -190,7 +190,7 @@ def moving_average_normalization(
         done = *done, ZERO_SUMS
     raw = _started(net, fan_in, biases, factors)
     tx = Applied.of(_optimizer(optimizer, fan_in.keys(), biases, decay), done)
-    return _in_loss(net, fan_in, biases.keys(), groups), raw, tx
+    return _in_loss(net, fan_in, biases, groups), raw, tx
 
 
 def _check_groups(groups: int | None) -> None:
@@ -221,11 +221,11 @@ def _check_plain(net: Reading, paths: Iterable[Path]) -> None:
 
 
 def _in_loss(
-    net: Reading, fan_in: dict[Path, Axes], shifted: Collection[Path], groups: int | None
+    net: Reading, fan_in: dict[Path, Axes], biases: Collection[Path], groups: int | None
 ) -> InLoss:
     """Returns the model with batch normalization's backward pass at these kernels.
 
-    Of kernels that are not in ``shifted`` it takes out no mean.
+    The means of kernels that are not in ``biases`` stay.
     """
     layout = layout_at(fan_in)
 
@@ -238,8 +238,8 @@ def _in_loss(
         def visit(call: KernelCall, _: Any) -> tuple[Values, Any]:
             if groups is not None and number > 1:
                 _check_rows(call)
-            is_shifted = call.path in shifted
-            return normalized_backward(call, nodes[call.path], number, is_shifted), ()
+            has_mean = call.path in biases
+            return normalized_backward(call, nodes[call.path], number, has_mean), ()
 
         at_these = net.at(plain, inputs)
         return run_layers(at_these, layout, visit, sample_axes=number > 1)[0]
@@ -319,7 +319,7 @@ def _statistics(
 
         def visit(call: KernelCall, collected: Any) -> tuple[Values, Any]:
             y, rows, bias = promote(call.output), call.positions, biases.get(call.path)
-            mean = jnp.zeros_like(y.mean(rows)) if bias is None else y.mean(rows)
+            mean = jnp.zeros(call.units, y.dtype) if bias is None else y.mean(rows)
             expanded = partial(jnp.expand_dims, axis=rows)
             variance = jnp.square(y - expanded(mean)).mean(rows)
             found = collected.get(call.path, (mean, variance))

@@ -93,8 +93,8 @@ class MovingAverages(Reparametrization):
 
     def with_averages(self, mean: Values, variance: Values) -> "MovingAverages":
         """Returns the node with these averages, in the type of its own."""
-        stored = (TINY * x.astype(self.stored_mean.dtype) for x in (mean, variance))
-        return self.replaced(**dict(zip(("stored_mean", "stored_variance"), stored, strict=True)))
+        mean, variance = (TINY * x.astype(self.stored_mean.dtype) for x in (mean, variance))
+        return self.replaced(stored_mean=mean, stored_variance=variance)
 
     def std(self) -> Values:
         """Returns σ, a constant to derivatives."""

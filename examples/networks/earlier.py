@@ -13,6 +13,9 @@ MOMENTUM = 0.9
 #: or those of `of_earlier`.
 ANEW, NONE = "estimated anew", "none"
 
+#: The share of the updates in which the rate rises, also of runs that do not say so.
+WARM_UP = 0.1
+
 Run = dict[str, Any]
 
 
@@ -24,6 +27,11 @@ def of_new(method: str) -> str:
 def of_earlier(method: str) -> str:
     """Returns the "statistics" of a run that has none in its line."""
     return f"running of momentum {MOMENTUM:g}" if method in WITH_STATISTICS else NONE
+
+
+def completed(run: Run) -> Run:
+    """Returns the run of a whole network with the settings that earlier lines leave out."""
+    return {"statistics": of_earlier(run["method"]), "warm_up": WARM_UP, **run}
 
 
 def is_earlier(run: Run) -> bool:

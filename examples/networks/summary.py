@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 import numpy as np
 
-from examples.networks.earlier import MOMENTUM, is_earlier, of_earlier, unmixed
-from examples.networks.whole import WARM_UP, Run, best, read_runs
+from examples.networks.earlier import MOMENTUM, completed, is_earlier, unmixed
+from examples.networks.whole import Run, best, read_runs
 from experiments.analysis import statistics
 
 mpl.use("Agg")
@@ -28,12 +28,20 @@ from matplotlib import pyplot as plt
 
 #: What all runs of a table have in common.
 SETTINGS = (
-    *("task", "side", "rows", "steps", "batch", "optimizer", "warm_up", "augment", "bfloat16"),
+    "task",
+    "side",
+    "rows",
+    "steps",
+    "batch",
+    "optimizer",
+    "warm_up",
+    "augment",
+    "bfloat16",
 )
 
 REFERENCE = "bn"
 
-#: The methods in words, in the picture of rates, and their colours there.
+#: The methods in words, in the picture of rates, and their colors there.
 WORDS = {
     "bn": ("batch normalization", "#000000"),
     "gn": ("GroupNorm, standardized weights", "#E69F00"),
@@ -79,8 +87,7 @@ def interval(values: list[float]) -> Interval:
 def labelled(run: Run) -> Run:
     """Returns the run with its statistics, and its optimizer's variant in its method's name."""
     optimizer, *variant = run["optimizer"].split()
-    known = {"statistics": of_earlier(run["method"]), "warm_up": WARM_UP, **run}
-    return {**known, "optimizer": optimizer, "method": " ".join([run["method"], *variant])}
+    return {**completed(run), "optimizer": optimizer, "method": " ".join([run["method"], *variant])}
 
 
 def note_of(runs: list[Run]) -> str:
@@ -242,13 +249,13 @@ def draw_rates(runs: list[Run], path: Path) -> None:
     networks, methods = (list(dict.fromkeys(run[key] for run in runs)) for key in SHOWN)
     columns = min(4, len(networks))
     rows = -(-len(networks) // columns)
+    ticks = sorted({run["rate"] for run in runs})
     size = (2.5 * columns + 0.4, 2.2 * rows + 0.9)
     figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     for axes, network in zip(grid.flat, networks, strict=False):
         for place, method in enumerate(methods):
             mine = [run for run in runs if [run[key] for key in SHOWN] == [network, method]]
             _draw_method(axes, mine, *WORDS.get(method, (method, COLORS[place % len(COLORS)])))
-        ticks = sorted({run["rate"] for run in runs})
         axes.set(xscale="log", xlim=(ticks[0] / 1.2, ticks[-1] * 1.2))
         axes.set_title(network, fontsize=10)
         axes.set_xticks(ticks, [f"{rate:g}" for rate in ticks])
@@ -283,8 +290,9 @@ def write_summary(folder: Path, beside: Sequence[Path] = (), methods: Collection
     """
     groups: dict[str, list[Run]] = {}
     cell = (*SETTINGS, "network", "method")
-    known = {(_setting(run), run["network"]) for run in map(labelled, read_runs(folder))}
-    runs = [run for each in (folder, *beside) for run in read_runs(each)]
+    runs = read_runs(folder)
+    known = {(_setting(run), run["network"]) for run in map(labelled, runs)}
+    runs += [run for each in beside for run in read_runs(each)]
     runs = [run for run in runs if not methods or run["method"] in methods]
     for run in unmixed(map(labelled, runs), cell):
         if (_setting(run), run["network"]) in known:

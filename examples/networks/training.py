@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import optax
 
 import jaxnorm as jn
+from examples.networks.earlier import WARM_UP
 from examples.networks.methods import Prepared, has_input_means, optimizer
 from examples.networks.statistics import ROWS, at_once, settled
 
@@ -69,7 +70,7 @@ class Plan(NamedTuple):
     bfloat16: bool
     mapped: bool
     classes: int
-    warm_up: float = 0.1
+    warm_up: float = WARM_UP
 
 
 Outcome = dict[str, jax.Array]

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from examples.networks.earlier import of_earlier, of_new
+from examples.networks.earlier import WARM_UP, completed, of_new
 
 #: Settings that tell runs apart, in the order of a line.
 KEYS = (
@@ -51,9 +51,6 @@ KEYS = (
     "rate",
     "decay",
 )
-
-#: The share of the updates in which the rate rises, also of runs that do not say so.
-WARM_UP = 0.1
 
 #: Rows to which initial parameters are fitted.
 FITTED = {"photographs": 256, "shapes": 64, "pasted": 64}
@@ -120,7 +117,7 @@ def read_runs(folder: Path) -> list[Run]:
 
 def key_of(run: Run) -> str:
     """Returns what tells a run apart."""
-    known = {"statistics": of_earlier(run["method"]), "warm_up": WARM_UP, **run}
+    known = completed(run)
     return json.dumps([known[name] for name in KEYS])
 
 

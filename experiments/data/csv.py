@@ -1,6 +1,6 @@
 """Reading tables: ``FILE.csv`` of numbers with a column of classes, as Polars reads them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +48,7 @@ def load_csv(path: Path, seed: int, label: str | None = None) -> Dataset:
     label = _label(path.name, table, label)
     y = table[label].to_numpy().astype(str)
     names = [name for name in table.columns if name not in ("", label)]
-    X = _numbers(path.name, table[names]) if names else np.empty((len(y), 0))
+    X = _numbers(path.name, table, names)
     leaks = [names[column] for column in ordering_columns(X, y)]
     if len(leaks) == len(names):
         raise UserError(
@@ -102,9 +102,12 @@ def _label(name: str, table: pl.DataFrame, label: str | None) -> str:
     return found[0]
 
 
-def _numbers(name: str, table: pl.DataFrame) -> Float[np.ndarray, "rows columns"]:
+def _numbers(
+    name: str, table: pl.DataFrame, features: Sequence[str]
+) -> Float[np.ndarray, "rows columns"]:
     """The features; UserError for cells that are no numbers."""
-    for column in table:
+    columns = [table[feature] for feature in features]
+    for column in columns:
         wrong = _parsed(column).is_null()
         if row := wrong.arg_true().to_list()[:1]:
             raise UserError(
@@ -113,7 +116,7 @@ def _numbers(name: str, table: pl.DataFrame) -> Float[np.ndarray, "rows columns"
                 "for one column of classes: fill or drop missing values, write words as numbers, "
                 "or name the classes by --label."
             )
-    return np.reshape([_parsed(column) for column in table], (table.width, table.height)).T
+    return np.reshape([_parsed(column) for column in columns], (len(columns), table.height)).T
 
 
 def _parsed(cells: Iterable[str]) -> pl.Series:

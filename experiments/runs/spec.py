@@ -110,7 +110,7 @@ class Spec:
 
     @property
     def resumed(self) -> dict[str, Any]:
-        """What a checkpoint must share with the run that goes on from it."""
+        """The settings and digests that a checkpoint and the run that goes on from it share."""
         return self.described | {name: each for name, each in self.parts if name in RESUMED}
 
     def made_of(self, parts: Mapping[str, str]) -> "Spec":

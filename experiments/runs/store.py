@@ -124,11 +124,6 @@ class Store:
             found = {spec: _row(*rows[spec.digest]) for spec in specs if spec.digest in rows}
         return {spec: row.run._replace(changes=spec.changes) for spec, row in found.items()}
 
-    def date(self, spec: Spec) -> str | None:
-        """Returns the time at which a spec's run was stored; None for no run."""
-        with reading(self.path, WAY_OUT):
-            return next((row[-1] for row in self._rows("WHERE digest = ?", spec.digest)), None)
-
     def why_not(self, specs: Iterable[Spec]) -> list[str]:
         """Returns a line for each reason why runs of these settings in the store are not kept."""
         reasons: dict[str, int] = {}

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._paths import Path
-from jaxnorm._trace.graph import Node
+from jaxnorm._trace.graph import Graph, Node, is_rest
 from jaxnorm._trace.interpret import Program
 from jaxnorm._trace.residual_sums import ResidualGraph
 from jaxnorm._trace.streams import Gate, activated, leads_linearly, whole_of
@@ -48,7 +48,7 @@ def kernels_of_gates(program: Program) -> set[Path]:
 
     Those of a squeeze-and-excitation, whose gates are one per sample and channel.
     """
-    graph = ResidualGraph(program.facts.nodes or [])
+    graph = Graph(program.facts.nodes or [])
     results, rests = program.result_nodes(), _rests(graph)
     live = graph.ancestors(*results)
     elsewhere, stack = set[int](), results
@@ -63,11 +63,11 @@ def kernels_of_gates(program: Program) -> set[Path]:
     return inside - {p for i in elsewhere if graph.nodes[i].is_product for p in _paths(graph, i)}
 
 
-def _paths(graph: ResidualGraph, index: int) -> frozenset[Path]:
+def _paths(graph: Graph, index: int) -> frozenset[Path]:
     return graph.nodes[index].constant.sources
 
 
-def _is_smaller(graph: ResidualGraph, gate: int, product: int) -> bool:
+def _is_smaller(graph: Graph, gate: int, product: int) -> bool:
     shapes = (graph.nodes[i].shape for i in (graph.viewed(gate), product))
     fewer, more = map(math.prod, shapes)
     return fewer < more
@@ -99,18 +99,14 @@ def gate_values(
     return {gate: values[probes[node.place].path] for gate, node in products.items()}
 
 
-def _rests(graph: ResidualGraph) -> set[int]:
+def _rests(graph: Graph) -> set[int]:
     """Returns the nodes 1 - m, and their m."""
-    rests = {
-        i
-        for i, node in enumerate(graph.nodes)
-        if node.primitive == "sub" and len(node.operands) == 1 and node.constant.number == 1
-    }
+    rests = {i for i, node in enumerate(graph.nodes) if is_rest(node)}
     return rests | {graph.viewed(graph.nodes[i].operands[0]) for i in rests}
 
 
 def _gated_ends(
-    graph: ResidualGraph, branch: int, source: int, rests: set[int]
+    graph: Graph, branch: int, source: int, rests: set[int]
 ) -> Iterator[tuple[Path, tuple[Gate, ...]]]:
     """Yields the last kernels of a branch, each with the gates that multiply it."""
     inside = graph.between({source}, branch)
@@ -129,9 +125,7 @@ def _gated_ends(
             stack.append((i, several, summed or node.primitive == "reduce_sum"))
 
 
-def _before(
-    graph: ResidualGraph, index: int, rests: set[int]
-) -> tuple[tuple[int, ...], Gate | None]:
+def _before(graph: Graph, index: int, rests: set[int]) -> tuple[tuple[int, ...], Gate | None]:
     """Returns the operands that lead to the branch's kernels, and the gate among the others."""
     node = graph.nodes[index]
     if node.primitive != "mul" or len(set(node.operands)) < 2 or node.place is None:
@@ -143,7 +137,7 @@ def _before(
     return node.operands, None
 
 
-def _is_gate(graph: ResidualGraph, node: Node, value: int, gate: int, rests: set[int]) -> bool:
+def _is_gate(graph: Graph, node: Node, value: int, gate: int, rests: set[int]) -> bool:
     """Returns True if a factor is a gate of the other one."""
     kernels, others = (graph.last_products(i, through_masks=False) for i in (gate, value))
     if not kernels or not others or kernels & others or activated(graph, node) is not None:

@@ -176,6 +176,11 @@ def is_scaling(node: Node) -> bool:
     return node.primitive in ("mul", "div") and len(node.operands) == 1
 
 
+def is_rest(node: Node) -> bool:
+    """Returns True for 1 - m of a node m."""
+    return node.primitive == "sub" and len(node.operands) == 1 and node.constant.number == 1
+
+
 def has_scale(node: Node) -> bool:
     """Returns True for a product with a parameter."""
     return node.primitive == "mul" and bool(node.constant.factors)

@@ -10,7 +10,7 @@ import functools
 import math
 from typing import Literal, NamedTuple
 
-from jaxnorm._trace.graph import MULTIPLICATIONS, Graph, Node
+from jaxnorm._trace.graph import MULTIPLICATIONS, Graph, Node, is_rest
 from jaxnorm._trace.primitives import LINEAR, STACKS, SUMS
 
 #: A sum with a shortcut without or with a kernel; of two streams, or of a stream with a decoder's
@@ -137,10 +137,9 @@ class ResidualGraph(Graph):
         return [self.viewed(i) for i in node.operands] if is_product else []
 
     def _is_rest_of(self, index: int, other: int) -> bool:
-        """Returns True for 1 - m of a node m."""
+        """Returns True if a node is 1 - m of another one, m."""
         node = self.nodes[index]
-        is_rest = node.primitive == "sub" and len(node.operands) == 1 and node.constant.number == 1
-        return is_rest and self.viewed(node.operands[0]) == other
+        return is_rest(node) and self.viewed(node.operands[0]) == other
 
     # Merges.
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from jaxnorm._paths import Path, listed
-from jaxnorm._trace.graph import MULTIPLICATIONS, Node, has_scale, is_scaling
+from jaxnorm._trace.graph import MULTIPLICATIONS, Graph, Node, has_scale, is_scaling
 from jaxnorm._trace.interpret import Program
 from jaxnorm._trace.primitives import LINEAR, PARTS, STACKS, SUMS
 from jaxnorm._trace.residual_sums import ResidualGraph, Sum
@@ -244,7 +244,7 @@ def _repeats(graph: ResidualGraph, item: Sum, gate: Gate | None = None) -> int:
     return math.prod(length for number, length in turns if number in carried)
 
 
-def _is_scaled(graph: ResidualGraph, item: Sum) -> bool:
+def _is_scaled(graph: Graph, item: Sum) -> bool:
     """Returns True if a constant below 1 follows a sum in every use, in the same scan."""
     nodes = graph.nodes
     turns = nodes[item.position].turns
@@ -275,9 +275,7 @@ def _ends(graph: ResidualGraph, item: Sum, scaled: bool) -> Iterator[End]:
             stack.append(End(i, scaled, linear, end.share * part, end.gate or gate))
 
 
-def _last(
-    graph: ResidualGraph, index: int, source: int
-) -> tuple[int | None, Sequence[int], Gate | None]:
+def _last(graph: Graph, index: int, source: int) -> tuple[int | None, Sequence[int], Gate | None]:
     """Returns the node that ends a branch, or the operands among which the end is, and their gate.
 
     The scale of a normalization is the last node of its product. An activation such as silu is the
@@ -314,7 +312,7 @@ def _last(
     )
 
 
-def _choice(graph: ResidualGraph, position: int) -> Gate | None:
+def _choice(graph: Graph, position: int) -> Gate | None:
     """Returns the gate of a value that is chosen where an index has one number, and 0 elsewhere."""
     node = graph.nodes[position]
     if node.primitive != "select_n":
@@ -325,7 +323,7 @@ def _choice(graph: ResidualGraph, position: int) -> Gate | None:
     return Gate(index, position) if is_index else None
 
 
-def whole_of(graph: ResidualGraph, index: int) -> int:
+def whole_of(graph: Graph, index: int) -> int:
     """Returns the node of which a gate is an entry; 1 - g belongs to g, and i == 2 to i."""
     node = graph.nodes[index]
     while node.operands:
@@ -349,7 +347,7 @@ def _is_single_entry(node: Node, before: Node) -> bool:
     return is_smaller and not (same_rank and any(1 < new < old for new, old in pairs))
 
 
-def leads_linearly(graph: ResidualGraph, index: int) -> bool:
+def leads_linearly(graph: Graph, index: int) -> bool:
     """Returns True if a kernel's product leads to a node by linear operations."""
     stack, visited = [index], set[int]()
     while stack:
@@ -364,7 +362,7 @@ def leads_linearly(graph: ResidualGraph, index: int) -> bool:
     return False
 
 
-def _weighted(graph: ResidualGraph, node: Node) -> Sequence[int]:
+def _weighted(graph: Graph, node: Node) -> Sequence[int]:
     """Returns the one operand of a product of two nodes to which a kernel leads linearly."""
     if node.primitive not in ("mul", "dot_general") or len(node.operands) != 2:
         return ()
@@ -372,7 +370,7 @@ def _weighted(graph: ResidualGraph, node: Node) -> Sequence[int]:
     return linear if len(linear) == 1 else ()
 
 
-def activated(graph: ResidualGraph, node: Node) -> int | None:
+def activated(graph: Graph, node: Node) -> int | None:
     """Returns the node of which a product of two nodes is an elementwise function."""
     one, other = (graph.ancestors_in_layer(i) for i in node.operands)
     common = max(one & other, default=None)
@@ -382,7 +380,7 @@ def activated(graph: ResidualGraph, node: Node) -> int | None:
     return common if {graph.nodes[i].shape for i in between} == {node.shape} else None
 
 
-def _kernels(graph: ResidualGraph, index: int, source: int) -> frozenset[Path]:
+def _kernels(graph: Graph, index: int, source: int) -> frozenset[Path]:
     """Returns the last kernels before a node, without those that only choose indices."""
     visited, stack, paths = set[int](), [index], frozenset[Path]()
     while stack:
