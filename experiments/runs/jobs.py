@@ -26,6 +26,9 @@ Make = Callable[[], Training]
 #: The seconds between two checks for Ctrl-C, and for the parent process.
 _PULSE = 1.0
 
+#: Silences a process of loky's, which warns of the locks of killed processes after the last line.
+_QUIET = "ignore:resource_tracker:UserWarning"
+
 
 def in_processes(
     specs: Sequence[Spec], make: bytes, jobs: int, say: Say
@@ -43,6 +46,7 @@ def in_processes(
     """
     from joblib.externals.loky import ProcessPoolExecutor
 
+    _silence()
     waiting = deque(specs)
     pools = [
         ProcessPoolExecutor(1, initializer=_begin, initargs=(os.getpid(), place, jobs))
@@ -67,6 +71,13 @@ def in_processes(
                 else:
                     idle.append(pool)
                     yield spec, future.result()
+
+
+def _silence() -> None:
+    """Adds `_QUIET` to the filters of the processes that begin from now on."""
+    filters = os.environ.get("PYTHONWARNINGS", "")
+    if _QUIET not in filters:
+        os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (filters, _QUIET)))
 
 
 def _report_killed(spec: Spec, left: int, say: Say) -> None:

@@ -460,6 +460,17 @@ def test_a_command_that_fails_skips_the_teardown_of_python():
     assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1), ended.stderr
 
 
+@pytest.mark.parametrize("silenced", [True, False])
+def test_nothing_is_said_of_the_locks_of_killed_processes(silenced):
+    """Loky's tracker of locks, a process of its own, speaks after the last line of a command."""
+    code = "import os; from joblib.externals.loky.backend import get_context; "
+    code += "from experiments.runs.jobs import _silence; " + "_silence(); " * silenced
+    code += "lock = get_context('loky').Lock(); os._exit(0)"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 0
+    assert ("leaked semlock" in ended.stderr) is not silenced
+
+
 #: A network that leaves a file with the number of the process that makes it.
 LEAVES_ITS_PROCESS = """
 import os, pathlib
