@@ -9,7 +9,6 @@ import optax
 
 import jaxnorm as jn
 from examples.networks.built import ENTRIES, Built, Entry
-from examples.networks.earlier import WARM_UP
 from examples.networks.kernels import is_kernel
 from examples.networks.mimicnorm import mimicnorm
 
@@ -166,7 +165,7 @@ def has_input_means(method: str) -> bool:
 
 
 def optimizer(
-    name: str, rate: Any, decay: Any, steps: int, clips_layers: bool, warm_up: float = WARM_UP
+    name: str, rate: Any, decay: Any, steps: int, clips_layers: bool, warm_up: float = 0.1
 ) -> optax.GradientTransformation:
     """Returns SGD with momentum, AdamW or Muon, with warm-up, cosine, clipping and decay.
 
