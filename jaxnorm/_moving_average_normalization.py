@@ -230,6 +230,7 @@ def _in_loss(
     layout = layout_at(fan_in)
 
     def apply_in_loss(raw: PyTree, *inputs: Any) -> Any:
+        _check_known(raw, fan_in)
         nodes = {path: x for path, x in named_entries(raw) if path in fan_in}
         _check_nodes(nodes, "apply_in_loss")
         plain = map_entries(lambda path, x: nodes[path].frozen() if path in nodes else x, raw)
@@ -254,6 +255,18 @@ def _check_rows(call: KernelCall) -> None:
             f"the product of the kernel {call.path!r} has the shape {call.output.shape}, none of "
             "whose axes counts the rows of the first input alone, so that they cannot be grouped. "
             "Keep rows and positions in axes of their own, or pass groups=1."
+        )
+
+
+def _check_known(raw: PyTree, paths: Collection[Path]) -> None:
+    """Raises ValueError for averages that this function does not measure."""
+    nodes = [path for path, x in named_entries(raw) if isinstance(x, MovingAverages)]
+    if others := [path for path in nodes if path not in paths]:
+        raise ValueError(
+            f"apply_in_loss got MovingAverages at {listed(others)}, where the model that it was "
+            "made from has no layer to normalize; wanted raw of the same call of "
+            "moving_average_normalization. Another form of a network may have other layers: make "
+            "both of one."
         )
 
 

@@ -769,3 +769,13 @@ def test_what_would_lose_the_offset_is_refused() -> None:
     half = optax.masked(tx, jax.tree.map_with_path(is_kept, raw))
     with pytest.raises(TypeError, match="a whole MovingAverages"):
         half.init(raw)
+
+
+def test_raw_of_another_form_of_the_network_is_refused() -> None:
+    """Averages that the function does not measure would never learn, and not a word said."""
+    apply, params, x = dense()
+    sgd, heads = optax.sgd(0.1), [f"^{len(params) - 1}/"]
+    raw = jn.moving_average_normalization(apply, params, sgd, x, heads=heads)[1]
+    other = jn.moving_average_normalization(apply, params, sgd, x, heads=["^0/", *heads])[0]
+    with pytest.raises(ValueError, match="MovingAverages at 0/kernel, .*of the same call"):
+        other(raw, x)

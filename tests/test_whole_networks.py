@@ -37,21 +37,10 @@ def test_products_are_the_convolution(window, strides, groups, padding) -> None:
     np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_patches_are_the_transposed_convolution(size: int) -> None:
-    rngs = nnx.Rngs(0)
-    layer = nnx.ConvTranspose(3, 5, (size, size), (size, size), rngs=rngs)
-    layer.bias[...] = jax.random.normal(jax.random.key(1), (5,))
-    x = jax.random.normal(jax.random.key(2), (2, 4, 3, 3))
+def test_transposed_convolutions_stay() -> None:
+    layer = nnx.ConvTranspose(3, 5, (2, 2), (2, 2), rngs=nnx.Rngs(0))
     fast = fast_conv.with_products(nnx.Sequential(layer)).layers[0]
-    assert isinstance(fast, fast_conv.Upsampling)
-    np.testing.assert_allclose(fast(x), layer(x), rtol=1e-5, atol=1e-5)
-
-
-def test_other_transposed_convolutions_stay() -> None:
-    layer = nnx.ConvTranspose(3, 5, (3, 3), (2, 2), rngs=nnx.Rngs(0))
-    fast = fast_conv.with_products(nnx.Sequential(layer)).layers[0]
-    assert not isinstance(fast, fast_conv.Upsampling)
+    assert type(fast) is nnx.ConvTranspose
 
 
 def test_every_row_comes_once_in_each_epoch() -> None:

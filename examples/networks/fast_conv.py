@@ -69,32 +69,14 @@ def shifted(
             )
 
 
-class Upsampling(nnx.ConvTranspose):
-    """Transposed convolution whose stride is its kernel's size: each input makes one patch."""
-
-    def __call__(self, inputs: jax.Array, output_size: Any = None) -> jax.Array:
-        """Returns the patches side by side."""
-        del output_size
-        kernel = self.kernel[...][::-1, ::-1].astype(inputs.dtype)
-        patches = jnp.einsum("nhwc,ijco->nhiwjo", inputs, kernel)
-        n, h, i, w, j, o = patches.shape
-        y = patches.reshape(n, h * i, w * j, o)
-        return y if self.bias is None else y + self.bias[...].astype(y.dtype).reshape(1, 1, 1, -1)
-
-
 def with_products(model: nnx.Module) -> nnx.Module:
-    """Returns a copy of an NNX model with these functions in the place of its convolutions."""
+    """Returns a copy of an NNX model with these functions in the place of its convolutions.
+
+    Transposed convolutions stay: as products they have other units than the layer, so that moving
+    averages are other ones.
+    """
     model = nnx.clone(model)
     for _, module in nnx.iter_modules(model):
         if isinstance(module, nnx.Conv):
             module.conv_general_dilated = conv
-        elif isinstance(module, nnx.ConvTranspose) and _is_upsampling(module):
-            module.__class__ = Upsampling
     return model
-
-
-def _is_upsampling(module: nnx.ConvTranspose) -> bool:
-    size = tuple(module.kernel_size)
-    strides = module.strides
-    strides = (strides,) * len(size) if isinstance(strides, int) else tuple(strides or ())
-    return size == strides and module.padding == "SAME" and not module.transpose_kernel
