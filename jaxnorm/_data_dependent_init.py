@@ -158,7 +158,8 @@ class _Units:
         size = math.prod((*kernel.shape[: len(call.turns)], *call.units))
         if call.bias is None or self.plain[call.bias].size != size:
             return None
-        self.bias_of.setdefault(call.path, call.bias)
+        if self.bias_of.setdefault(call.path, call.bias) != call.bias:
+            return None  # a second use with a bias of its own
         bias: Values = call.of_layer(promote(self.plain[call.bias], call.output), kernel)
         return bias
 

@@ -16,6 +16,7 @@ from jaxnorm._checks import (
     check_number,
     check_optimizer,
     check_params,
+    known_values,
 )
 from jaxnorm._input_means import check_finite_statistics, check_same_tree
 from jaxnorm._layout import layout_at
@@ -97,11 +98,11 @@ def moving_average_normalization(
         *inputs: a minibatch of some hundred rows, and the remaining arguments of ``apply``.
         heads: regular expressions, searched for in the ``/``-joined paths, of the kernels that make
             results and stay as they are; None as in `normalizer_free`.
-        groups: the number of groups of rows, of the first input, whose statistics the backward pass
-            takes out; None for groups of 32 rows, or of the smallest larger size that divides the
-            rows, and for one group where a layer's rows and positions share an axis. The averages
-            are of all rows. Under jit with a sharded batch no device waits for others if each has
-            whole groups.
+        groups: the number of groups of rows, of the first array of the inputs, whose statistics the
+            backward pass takes out; None for groups of 32 rows, or of the smallest larger size that
+            divides the rows, and for one group where a layer's rows and positions share an axis.
+            The averages are of all rows. Under jit with a sharded batch no device waits for others
+            if each has whole groups.
         decay: the share of the averages that stays at an update; 1 keeps those of the start.
         zero_sums: if True, the V of hidden kernels are zero-sum per unit, and stay so, except where
             units read one feature, such as those of depthwise kernels: the mean of a unit then
@@ -130,9 +131,10 @@ def moving_average_normalization(
 
     Raises:
         ValueError: if no kernel can be normalized, since every one makes a result for example, for
-            statistics that are not finite, and as `normalizer_free`; in the loss, if groups do
-            not divide the rows, or if a group has fewer than 3 values of a unit, of which no
-            gradient is left.
+            kernels that the model rounds to fixed levels (not under jit), for statistics that are
+            not finite, and as `normalizer_free`; in the loss, for the ``raw`` of another model, if
+            groups do not divide the rows, or if a group has fewer than 3 values of a unit, of which
+            no gradient is left.
         TypeError: if ``optimizer`` is not an optax transformation, ``apply`` is not a function,
             ``decay`` is not a number, or ``groups`` not an integer; for plain parameters in the
             place of ``raw``.
@@ -183,6 +185,7 @@ def moving_average_normalization(
     fan_in = {path: roles.fan_in[path] for path in sorted(roles.fitted)}
     biases = {path: bias for path, bias in roles.biases.items() if path in fan_in}
     _check_plain(net, fan_in)
+    _check_rounded(net, fan_in, biases)
     factors = residual_factors(net) if fitted else None
     done = (DATA, BRANCHES) if fitted else ()
     if fitted and zero_sums and (paths := roles.zero_sums & fan_in.keys()):
@@ -217,6 +220,32 @@ def _check_plain(net: Reading, paths: Iterable[Path]) -> None:
         raise TypeError(
             f"the kernels {listed(nodes)} are reparametrized; wanted plain ones, of which the call "
             "makes MovingAverages: pass effective(params)."
+        )
+
+
+def _check_rounded(net: Reading, fan_in: dict[Path, Axes], biases: dict[Path, Path]) -> None:
+    """Raises ValueError for kernels that the model rounds to a scale of its own.
+
+    γ / σ is inside of the rounding: a product that does not follow it moves σ without end.
+    """
+    uses = (layer.product.use for layer in net.program().layers.values())
+    rounded = {use.kernel.path for use in uses if use.kernel.rounded} & fan_in.keys()
+    if not rounded:
+        return
+    halves = map_entries(lambda path, x: x / 2 if path in rounded else x, net.params)
+    ones = dict.fromkeys(fan_in, 1.0)
+    whole, half = (
+        _statistics(each, fan_in, biases, ones) for each in (net, net.at(halves, net.inputs))
+    )
+    known = {path: [known_values(x[path][1]) for x in (whole, half)] for path in rounded}
+    pairs = {path: (a, b) for path, (a, b) in known.items() if a is not None and b is not None}
+    if off := [path for path, (a, b) in pairs.items() if (abs(4 * b - a) > 0.1 * a).any()]:
+        raise ValueError(
+            f"the model rounds the kernels {listed(sorted(off))} to levels that do not follow the "
+            "kernel's size (the sign of a kernel has no size, and fixed levels have their own), so "
+            "that dividing the kernel by a standard deviation does not divide the product. Wanted "
+            "a rounding whose scale follows the kernel's, such as the sign times the mean size of "
+            "a unit's weights; or name them as heads, which stay as they are."
         )
 
 

@@ -305,5 +305,6 @@ def _check_finite(raw: PyTree) -> None:
         raise ValueError(
             f"the parameters {listed(bad)} are infinite or NaN after the fit of the units: the "
             "minibatch, the parameters, or pre-activations of the layers before are not finite. "
-            "Look for NaN in the inputs."
+            "Look for NaN in the inputs, and for a kernel that the model rounds to fixed levels, "
+            "such as its sign, to which no factor gives unit variance."
         )

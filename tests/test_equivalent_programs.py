@@ -38,6 +38,20 @@ def einsums(p: Any, x: Any) -> Any:
     return x
 
 
+def two_streams(entries: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A reversible network, whose two streams are entries of one array between its blocks."""
+
+    def apply(p: Any, x: Any) -> Any:
+        streams = jnp.stack([x, jnp.tanh(x)])
+        for each in p:
+            one, other = entries(streams)
+            one = one + jnp.tanh(other @ each["a"])
+            streams = jnp.stack([one, other + jnp.tanh(one @ each["b"])])
+        return jnp.concatenate([*entries(streams)], -1)
+
+    return apply
+
+
 class Pair(NamedTuple):
     """Two programs of one network, with the inputs of each."""
 
@@ -68,6 +82,9 @@ PAIRS = {
         BLOCKS,
     ),
     "vmap over rows": Pair(loop, jax.vmap(loop, (None, 0)), BLOCKS),
+    "entries of an array": Pair(
+        two_streams(lambda x: (x[0], x[1])), two_streams(jnp.unstack), BLOCKS
+    ),
     "order of arguments": Pair(
         lambda p, x, y: jnp.tanh(x @ p[0]["a"]) @ p[0]["b"] + y,
         lambda p, y, x: jnp.tanh(x @ p[0]["a"]) @ p[0]["b"] + y,

@@ -777,5 +777,5 @@ def test_raw_of_another_form_of_the_network_is_refused() -> None:
     sgd, heads = optax.sgd(0.1), [f"^{len(params) - 1}/"]
     raw = jn.moving_average_normalization(apply, params, sgd, x, heads=heads)[1]
     other = jn.moving_average_normalization(apply, params, sgd, x, heads=["^0/", *heads])[0]
-    with pytest.raises(ValueError, match="MovingAverages at 0/kernel, .*of the same call"):
+    with pytest.raises(ValueError, match=r"MovingAverages at 0/kernel, .*of the same call"):
         other(raw, x)

@@ -189,3 +189,15 @@ def test_flags_are_told_apart_by_their_positions() -> None:
     assert jn.collect_preactivations(net, params, x, ones, None)[0][0, 0] == 4
     assert jn.collect_preactivations(net, params, x, None, ones)[0][0, 0] == 4
     assert jn.collect_preactivations(net, params, x, None, 3 * ones)[0][0, 0] == 8
+
+
+def test_a_parameter_that_is_a_python_number_has_its_value_of_now() -> None:
+    params, x = {"w": jnp.ones((2, 2)), "scale": 0.5}, jnp.ones((3, 2))
+    net = jn.read(lambda p, x: p["scale"] * (x @ p["w"]), params, x)
+    assert net.result()[0, 0] == 1
+    assert net.at({**params, "scale": 2.0}, (x,)).result()[0, 0] == 4
+
+
+def test_an_expression_of_inputs_that_matches_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="'latent', which matches no parameter"):
+        jn.read(Counted(), PARAMS, X, as_inputs=["latent"])

@@ -375,7 +375,12 @@ def _fixpoint(carry: list[Value], turn: Callable[[list[Value]], list[Value]]) ->
 
 
 def _called(equation: Any, values: list[Value]) -> ClosedJaxpr | None:
-    """Returns the body of a call that hands its operands on as they are."""
+    """Returns the body of a call that hands its operands on as they are.
+
+    An unstack is a call that takes one entry after another.
+    """
+    if equation.primitive.name == "unstack":
+        return _entries(equation)
     for key in _BODIES:
         body = equation.params.get(key)
         if isinstance(body, Jaxpr) and not body.constvars:
@@ -388,3 +393,13 @@ def _called(equation: Any, values: list[Value]) -> ClosedJaxpr | None:
             if all(a.aval.shape == b.aval.shape for a, b in kept):
                 return body
     return None
+
+
+def _entries(unstack: Any) -> ClosedJaxpr:
+    """Returns an unstack, written as the entries along its axis."""
+    stacked, axis = unstack.invars[0].aval, unstack.params["axis"]
+
+    def entries(x: Any) -> list[Any]:
+        return [jax.lax.index_in_dim(x, i, axis, keepdims=False) for i in range(x.shape[axis])]
+
+    return jax.make_jaxpr(entries)(jax.ShapeDtypeStruct(stacked.shape, stacked.dtype))

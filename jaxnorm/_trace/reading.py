@@ -1,6 +1,7 @@
 """A reading: a model's program, traced once, and what the interpreter found in it."""
 
 import copy
+import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -46,7 +47,7 @@ class Reading:
     def __init__(
         self, apply: Apply, params: PyTree, inputs: tuple[Any, ...], as_inputs: Sequence[str] = ()
     ) -> None:
-        check_patterns(as_inputs, "as_inputs")
+        _check_as_inputs(as_inputs, params)
         self.params, self.inputs, self.as_inputs = params, inputs, as_inputs
         self.plain = plain_shapes(params)
         self._apply = apply
@@ -117,8 +118,8 @@ class Reading:
         return program
 
     def _key(self, inputs: tuple[Any, ...]) -> Hashable:
-        """Returns what a trace depends on."""
-        types = tuple(getattr(x, "dtype", None) for x in jax.tree.leaves(self.plain))
+        """Returns what a trace depends on: a parameter that is a Python number is a constant."""
+        types = tuple(getattr(x, "dtype", x) for x in jax.tree.leaves(self.plain))
         return types, _shapes(inputs), _split((self.plain, inputs))
 
     def _of_types(self, inputs: tuple[Any, ...]) -> Traced:
@@ -159,6 +160,7 @@ def read(apply: Apply, params: PyTree, *inputs: Any, as_inputs: Sequence[str] = 
     Raises:
         TypeError: for an ``apply`` that is no function, and one string in the place of several
             expressions.
+        ValueError: for an expression that matches no parameter.
 
     Nothing is computed, and sharding has no influence. Under pmap and shard_map read the model
     outside.
@@ -221,6 +223,18 @@ def _fan_in_axes(facts: Facts, params: PyTree) -> dict[Path, Axes]:
             f"The paths are: {listed(paths)}. Read apply(params, *inputs)."
         )
     return {path: next(iter(several)) for path, several in axes.items()}
+
+
+def _check_as_inputs(patterns: Sequence[str], params: PyTree) -> None:
+    """Raises TypeError for one string, ValueError for an expression that matches no parameter."""
+    check_patterns(patterns, "as_inputs")
+    paths = [path for path, entry in named_entries(params) if not is_absent(entry)]
+    for pattern in patterns:
+        if not any(re.search(pattern, str(path)) for path in paths):
+            raise ValueError(
+                f"as_inputs has the expression {pattern!r}, which matches no parameter. The "
+                f"parameters are: {listed(paths)}."
+            )
 
 
 def plain_shapes(params: PyTree) -> PyTree:

@@ -26,7 +26,7 @@ from jaxnorm._trace.views import BROADCAST, PARTIAL, VIEWS, Dim, Factor, View
 #: Operations of the inputs and a parameter that is no kernel: a bias, a scale, a table.
 _ELEMENTWISE = (
     "add add_any and atan2 clamp concatenate div dynamic_update_slice eq gather ge gt le lt max "
-    "min mul ne nextafter or pow rem scatter scatter_add scatter-add select_n sub xor"
+    "min mul ne nextafter or pow rem scatter scatter_add scatter-add scatter-sub select_n sub xor"
 )
 #: Why a kernel of two possible fan-ins is refused.
 MIXED = (

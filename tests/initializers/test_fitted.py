@@ -171,6 +171,24 @@ def test_kernel_that_is_used_twice_is_fitted_to_its_first_use(init: Init) -> Non
     init.check(second @ wide["head"]["kernel"], 0.0)
 
 
+def test_a_second_use_with_a_bias_of_its_own_keeps_that_bias() -> None:
+    """The layer after it is fitted to what the second use returns."""
+    draw = lambda *shape, seed: uniform(*shape, seed=seed)  # noqa: E731
+    params = {"w": draw(8, 8, seed=1), "one": draw(8, seed=2), "two": 3 + draw(8, seed=3)}
+    params |= {"next": {"kernel": draw(8, 4, seed=4), "bias": jnp.zeros(4)}}
+
+    def apply(p: Any, x: Any) -> Any:
+        x = jnp.tanh(x @ p["w"] + p["one"][None])
+        x = jnp.tanh(x @ p["w"] + p["two"][None])
+        return x @ p["next"]["kernel"] + p["next"]["bias"][None]
+
+    x = uniform(64, 8)
+    made = jn.data_dependent_init(jn.read(apply, params, x))
+    np.testing.assert_array_equal(made["two"], params["two"])
+    np.testing.assert_allclose(apply(made, x).mean(0), 0, atol=1e-4)
+    np.testing.assert_allclose(apply(made, x).std(0), 1, rtol=1e-4)
+
+
 def test_products_of_constants_are_fitted_too() -> None:
     """A table of positions, and the initial state of an unrolled recurrent network."""
     positions = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)

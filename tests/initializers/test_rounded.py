@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import jaxnorm as jn
@@ -138,3 +139,14 @@ def test_each_phase_of_a_rounded_transposed_convolution_is_standardized() -> Non
     for i in (0, 1):
         for j in (0, 1):
             np.testing.assert_allclose(y[:, i::2, j::2].std((0, 1, 2)), 1, atol=0.04)
+
+
+def test_moving_averages_need_a_rounding_that_follows_the_kernel() -> None:
+    x, name = 100 * X, "the sign times the mean size"
+    raw = jn.moving_average_normalization(network(FITTED[name]), PARAMS, optax.sgd(1), x, heads=())
+    _, layers = jn.collect_preactivations(jn.read(network(FITTED[name]), jn.effective(raw[1]), x))
+    for values in layers.values():
+        np.testing.assert_allclose(np.float64(values).std(0), 1, rtol=2e-2)
+    for rounding in UNFITTED.values():
+        with pytest.raises(ValueError, match="a/kernel, b/kernel to levels that do not follow"):
+            jn.moving_average_normalization(network(rounding), PARAMS, optax.sgd(1), x, heads=())
