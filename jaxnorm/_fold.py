@@ -1,5 +1,6 @@
 """Normalization with fixed statistics, multiplied into the kernel and bias in front of it."""
 
+import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -45,7 +46,8 @@ def fold_into_kernel(
     Args:
         kernel: the plain kernel; for a reparametrized one its `effective` kernel.
         bias: the layer's bias per channel, or None.
-        mean: mu, the running mean per channel; None for a normalization without one.
+        mean: mu, the running mean per channel; None for a normalization without one. As all values
+            per channel it may have axes of size 1, as in Haiku.
         variance: the running variance per channel; None for a normalization that does not divide.
         scale: gamma per channel; 1 if None.
         offset: beta per channel; 0 if None.
@@ -57,8 +59,9 @@ def fold_into_kernel(
         ``(kernel, bias)``, computed in float32 or wider, in the kernel's type.
 
     Raises:
-        ValueError: for axes that the kernel does not have, and for a finite result that overflows
-            the kernel's type, as of float16; under jit that result is infinite.
+        ValueError: for axes that the kernel does not have, for another number of values than units,
+            and for a finite result that overflows the kernel's type, as of float16; under jit that
+            result is infinite.
 
     Elementwise in the units: the same under jit, pmap and shard_map.
 
@@ -76,16 +79,37 @@ def fold_into_kernel(
     wide = promote(kernel, *[p for p in (bias, mean, variance, scale, offset) if p is not None])
     units = unit_shape(wide, axes)
 
-    def filled(values: Units | None, default: float) -> Units:
-        return jnp.full(units, default, wide.dtype) if values is None else promote(values, wide)
+    def filled(values: Units | None, default: float, name: str) -> Units:
+        if values is None:
+            return jnp.full(units, default, wide.dtype)
+        return _per_channel(promote(values, wide), units, name)
 
-    factor = filled(scale, 1.0)
+    factor = filled(scale, 1.0, "scale")
     if variance is not None:
-        factor = factor * inverse_deviation(promote(variance, wide), epsilon)
-    shift = (filled(bias, 0.0) - filled(mean, 0.0)) * factor + filled(offset, 0.0)
+        factor = factor * inverse_deviation(filled(variance, 1.0, "variance"), epsilon)
+    shift = filled(bias, 0.0, "bias") - filled(mean, 0.0, "mean")
+    shift = shift * factor + filled(offset, 0.0, "offset")
     return Folded(
         _rounded(wide * per_unit(factor, axes), kernel.dtype, "kernel"),
         _rounded(shift, kernel.dtype, "bias"),
+    )
+
+
+def _per_channel(values: Units, units: tuple[int, ...], name: str) -> Units:
+    """Returns values in the shape of the units, of which axes of size 1 count none.
+
+    Raises ValueError for another number of values.
+    """
+    try:
+        return jnp.broadcast_to(values, units)
+    except ValueError:
+        if values.size == math.prod(units):
+            return values.reshape(units)
+    raise ValueError(
+        f"{name} has the shape {values.shape}, and the kernel's units the shape {units}; wanted "
+        "one value per unit. Is it of another layer, or are fan_in_axes not the axes of the "
+        "inputs? They are (0, 1, 2) for a kernel of shape (height, width, inputs, outputs), and 0 "
+        "for (inputs, outputs)."
     )
 
 

@@ -137,3 +137,16 @@ def test_a_result_that_overflows_float16_is_refused() -> None:
         folded(arguments, kernel=kernel)
     arguments |= {"variance": np.array([np.nan, 4.0, 4.0, 4.0])}
     assert np.isnan(folded(arguments, kernel=kernel).kernel).any(0).tolist() == [True, *[False] * 3]
+
+
+def test_statistics_with_axes_of_size_1_are_those_without() -> None:
+    """Haiku keeps them as (1, 1, 1, channels)."""
+    arguments = setting("dense")
+    names = ("mean", "variance", "scale", "offset")
+    wider = {name: jnp.asarray(arguments[name])[None, None] for name in names}
+    jax.tree.map(np.testing.assert_array_equal, folded(arguments, **wider), folded(arguments))
+
+
+def test_statistics_of_another_layer_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"variance has the shape \(3,\).*units the shape \(4,\)"):
+        folded(setting("dense"), variance=jnp.ones(3))
