@@ -22,7 +22,8 @@ from jaxnorm._input_means import (
 )
 from jaxnorm._layout import Layout
 from jaxnorm._momenta import map_momenta
-from jaxnorm._numerics import wide_dtype
+from jaxnorm._node import Axes
+from jaxnorm._numerics import added, wide_dtype
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._trace.interpret import compiled
 from jaxnorm._trace.reading import Reading, of_reading
@@ -304,17 +305,14 @@ def _covector(gradients: PyTree, means: PyTree, pairs: Pairs) -> PyTree:
 def _shifted(params: PyTree, means: PyTree, pairs: Pairs, sign: int) -> PyTree:
     """Returns parameters or updates with b + sign sum(W C) in the place of b."""
     entries, constants = dict(named_entries(params)), dict(_entries(means))
-    kernel_of = {pair.bias: path for path, pair in _present(pairs, params).items()}
 
-    def edited(path: Path, bias: Any) -> Any:
-        kernel = kernel_of.get(path)
-        if kernel not in constants:
-            return bias
-        wide, constant, weights = _wide(bias, constants[kernel], entries[kernel])
-        shift = (weights * constant).sum(pairs[kernel].fan_in)
-        return (wide + sign * shift.reshape(bias.shape)).astype(bias.dtype)
+    def offset(path: Path, fan_in: Axes) -> Values:
+        weights, constant = _wide(entries[path], constants[path])
+        return sign * (weights * constant).sum(fan_in)
 
-    return map_entries(edited, params)
+    present = {path: x for path, x in _present(pairs, params).items() if path in constants}
+    offsets = {pair.bias: offset(path, pair.fan_in) for path, pair in present.items()}
+    return map_entries(lambda path, x: added(x, offsets[path]) if path in offsets else x, params)
 
 
 def _wide(*arrays: Values) -> list[Values]:

@@ -204,7 +204,7 @@ class CenteredWeightNormalized(WeightNormalized):
 
     ``effective()`` of the node of a kernel is ``center(kernel)``. A unit of equal weights has a
     zero effective kernel and zero gradients, never NaN; units with a single weight, which have no
-    zero-mean direction, are refused with a ValueError. In a transposed convolution with a stride
+    zero-sum direction, are refused with a ValueError. In a transposed convolution with a stride
     each phase has its mean, and the length is that of a channel, over all of its phases.
 
     Under jit, vmap, pmap and with sharded arrays the result is the same; inside shard_map the

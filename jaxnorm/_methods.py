@@ -39,7 +39,7 @@ def constrain(
         layout: which leaves are kernels, and their fan-in axes; leave the classifier's out, with
             `exclude`.
         squared_radius: c of ||v||^2 = c; a positive number, or a pytree prefix of them.
-        centered: if True, the units are also zero-mean; a bool, or a pytree prefix of them:
+        centered: if True, the units are also zero-sum; a bool, or a pytree prefix of them:
             `first_layer` names the kernels that may be left uncentered.
 
     Returns:

@@ -14,7 +14,6 @@ from jaxnorm._checks import (
     FRACTION,
     check_no_functions,
     check_number,
-    check_optimizer,
     check_params,
     known_values,
 )
@@ -33,11 +32,12 @@ from jaxnorm._normalizer_free import (
     DATA,
     ZERO_SUMS,
     Applied,
+    read_beside_optimizer,
     warn_of_few_values,
     warn_of_no_biases,
     with_zero_sums,
 )
-from jaxnorm._numerics import promote
+from jaxnorm._numerics import added, promote
 from jaxnorm._paths import Path, is_absent, listed, map_entries, named_entries
 from jaxnorm._roles import Roles, roles_of
 from jaxnorm._trace.batch_statistics import warn_of_stored_statistics
@@ -171,12 +171,9 @@ def moving_average_normalization(
     place of its statistics, MABN). A forward pass folded into the kernels, and statistics that
     travel with the gradients, are this library's.
     """
-    if isinstance(apply, Reading) and optimizer is None:
-        params, optimizer = None, params
-    check_optimizer(optimizer)
     check_number(decay, FRACTION, "decay", "0.9 for example")
     _check_groups(groups)
-    net = Reading.of(apply, params, inputs)
+    net, optimizer = read_beside_optimizer(apply, params, optimizer, inputs)
     roles = roles_of(net, heads)
     _check_some(roles)
     warn_of_no_biases(roles)
@@ -312,7 +309,7 @@ def _check_nodes(entries: dict[Path, Any], name: str) -> None:
 
 
 def _group_count(rows: int, groups: int | None) -> int:
-    """Returns the number of groups of equal size, of `GROUP_ROWS` rows or more if it is free."""
+    """Returns the number of groups of equal size; by default each has `GROUP_ROWS` rows or more."""
     if groups is None:
         return next((n for n in range(rows // GROUP_ROWS, 1, -1) if rows % n == 0), 1)
     if rows % groups:
@@ -450,11 +447,7 @@ def _with_offsets(
 ) -> PyTree:
     """Returns the tree with b + sign γ μ / σ in the place of each bias b."""
     offsets = {bias: sign * nodes[path].offset() for path, bias in biases.items() if path in nodes}
-    return map_entries(lambda path, x: _plus(x, offsets[path]) if path in offsets else x, raw)
-
-
-def _plus(bias: Values, offset: Values) -> Values:
-    return (promote(bias) + offset.reshape(bias.shape)).astype(bias.dtype)
+    return map_entries(lambda path, x: added(x, offsets[path]) if path in offsets else x, raw)
 
 
 def _with_averages(
@@ -473,7 +466,7 @@ def _with_averages(
 
     def entry(path: Path, step: Any) -> Any:
         if path in offsets:
-            return _plus(step, offsets[path])
+            return added(step, offsets[path])
         if path not in before:
             return step
         node, new = before[path], after[path]

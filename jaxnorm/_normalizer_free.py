@@ -106,7 +106,7 @@ def normalizer_free(
         zero_sums: if False, sums are not constrained.
         fitted: if False, hidden units keep their random start (zero-sum, with quiet branches).
         quiet: if False, branches are not made quiet.
-        centered: if False, gradients see the inputs as they are.
+        centered: if False, inputs are not centered in the gradient (of weights see ``zero_sums``).
 
     Returns:
         ``(raw, tx)``: plain parameters for ``apply``, and the optimizer for them, whose ``applied``
@@ -148,10 +148,7 @@ def normalizer_free(
     Source: zero sums are those of Kutsuna 2019; the start that of Salimans and Kingma 2016, section
     3; centered inputs those of Schraudolph 1998. Together they are this library's.
     """
-    if isinstance(apply, Reading) and optimizer is None:
-        params, optimizer = None, params
-    check_optimizer(optimizer)
-    net = Reading.of(apply, params, inputs)
+    net, optimizer = read_beside_optimizer(apply, params, optimizer, inputs)
     roles = roles_of(net, heads)
     if not roles.fan_in.keys() - roles.heads:
         raise ValueError(
@@ -183,6 +180,16 @@ def normalizer_free(
         optimizer = centered_inputs(net, optimizer, layout=layout)
     done = {DATA: fitted and roles.fitted, BRANCHES: factors is not None, ZERO_SUMS: some}
     return raw, Applied.of(optimizer, [name for name, is_done in done.items() if is_done])
+
+
+def read_beside_optimizer(
+    apply: Apply | Reading, params: PyTree, optimizer: Any, inputs: tuple[Any, ...]
+) -> tuple[Reading, optax.GradientTransformation]:
+    """Returns reading and optimizer of ``(net, optimizer)``, or of a model with its parameters."""
+    if isinstance(apply, Reading) and optimizer is None:
+        params, optimizer = None, params
+    check_optimizer(optimizer)
+    return Reading.of(apply, params, inputs), optimizer
 
 
 def with_zero_sums(

@@ -53,6 +53,11 @@ def multiplied(x: Values, factor: Values) -> Values:
     return (promote(x, factor) * promote(factor, x)).astype(x.dtype)
 
 
+def added(x: Values, offset: Values) -> Values:
+    """Sum with as many numbers in any shape, in float32 or wider, in the type of ``x``."""
+    return (promote(x, offset) + promote(offset, x).reshape(x.shape)).astype(x.dtype)
+
+
 def nonzero(x: Numbers, zero: Bool[Array, "..."] | None = None) -> Numbers:
     """Replaces zeros by 1, so that a divisor or a radicand gives nothing infinite.
 

@@ -50,7 +50,7 @@ class PhasedAxes(tuple[int, ...]):
 def phased(axes: Axes, strides: dict[int, int]) -> Axes:
     """Returns fan-in axes with the strides along some of them; plain ones if none is above 1."""
     steps = [strides.get(axis, 1) for axis in axes]
-    return PhasedAxes(axes, steps) if max(steps, default=1) > 1 else axes
+    return PhasedAxes(axes, steps) if any(step > 1 for step in steps) else axes
 
 
 def strides_of(axes: Any) -> dict[int, int]:

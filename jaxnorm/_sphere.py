@@ -127,7 +127,7 @@ def project(
             fields.
         layout: which leaves are kernels, and their fan-in axes.
         squared_radius: c, a positive number or a pytree prefix of them.
-        centered: if True, the units are also zero-mean; a bool, or a pytree prefix of them.
+        centered: if True, the units are also zero-sum; a bool, or a pytree prefix of them.
 
     Returns:
         A tree of the same structure, shapes and types. A unit whose centered weights are zero

@@ -61,7 +61,7 @@ def sphere_projection(
         squared_radius: c; a positive number, a pytree prefix of numbers (the paper's c per layer)
             and of arrays with one value per channel, or None: each unit keeps the norm that it had
             at ``init``.
-        centered: if True, the units are also zero-mean; a bool, or a pytree prefix of them.
+        centered: if True, the units are also zero-sum; a bool, or a pytree prefix of them.
         tangent: if True, the update is first projected onto the tangent space at the old weights,
             u <- u - (w'u / ||w||^2) w, with u and w centered if the units are: a step of Riemannian
             optimization with the projection as its retraction. The part of the optimizer's step

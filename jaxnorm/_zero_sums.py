@@ -11,7 +11,7 @@ from jaxnorm._sphere import center, check_kernels
 def centered_gradient(layout: Layout = flax_layout) -> optax.GradientTransformation:
     """Subtracts each unit's mean from the gradient: g <- g - (1'g / m) 1.
 
-    Under SGD with momentum and weight decay, zero-mean weights then stay zero-mean. Under Adam they
+    Under SGD with momentum and weight decay, zero-sum weights then stay zero-sum. Under Adam they
     do not, whatever precedes it: put `sphere_projection` last in the chain. Before that projection
     and a linear optimizer (SGD, momentum, decay) the transformation changes nothing, since the
     projection removes the mean anyway: leave it out and save a pass.

@@ -87,6 +87,18 @@ def test_means_of_narrow_inputs_are_not_rounded(dtype: Any) -> None:
     np.testing.assert_allclose(found[0], np.float64(x).mean(0), rtol=1e-6, atol=1e-6)
 
 
+@NARROW
+def test_a_narrow_product_with_a_derivative_of_its_own_is_measured_as_it_is(dtype: Any) -> None:
+    product = jax.custom_jvp(jnp.matmul)
+    product.defjvps(lambda dx, y, x, w: dx @ w, lambda dw, y, x, w: x @ dw)
+    params = {"kernel": draw(2, N, 2), "bias": draw(3, 1, 2)}
+    params, x = jax.tree.map(lambda a: a.astype(dtype), (params, ROWS))
+    apply = lambda p, x: product(x, p["kernel"]) + p["bias"]  # noqa: E731
+    found = input_means(read(apply, params, x))["kernel"]
+    expected = np.broadcast_to(np.float64(x).mean(0)[:, None], found.shape)
+    np.testing.assert_allclose(found, expected, rtol=0.02, atol=0.02)
+
+
 class Types(NamedTuple):
     """Types of the parameters of a first layer, its normalization, and the second layer."""
 

@@ -110,6 +110,18 @@ def test_units_that_are_fitted_to_few_values_are_named() -> None:
     jn.normalizer_free(apply, params, SGD, draw(1, 7, N), centered=False, fitted=False)
 
 
+def test_units_of_a_model_for_one_number_of_rows_are_named() -> None:
+    """More rows cannot be tried, and so cannot show that the number of values stays."""
+
+    def apply(p: Any, x: Any) -> Any:
+        x = x.reshape(7, N) @ p["a"]["w"] + p["a"]["b"][None]
+        return jax.nn.relu(x) @ p["head"]["w"]
+
+    params = {"a": layer(1, N, N), "head": layer(2, N, N)}
+    with pytest.warns(UserWarning, match=r"kernels a/w are fitted to 7 values"):
+        jn.normalizer_free(apply, params, SGD, draw(1, 7, N), centered=False)
+
+
 def test_units_whose_number_of_values_is_fixed_are_not_named() -> None:
     """Learned latents are as many in every minibatch."""
 

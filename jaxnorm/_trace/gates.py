@@ -7,8 +7,10 @@ something else (a highway, a recurrent cell); if it is an entry of an array (a r
 products are summed over its entries (attention).
 """
 
+import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -17,7 +19,7 @@ from jaxtyping import Array, Float
 from jaxnorm._paths import Path
 from jaxnorm._trace.graph import Graph, Node, is_rest
 from jaxnorm._trace.interpret import Program
-from jaxnorm._trace.residual_sums import ResidualGraph
+from jaxnorm._trace.residual_sums import ResidualGraph, Sum
 from jaxnorm._trace.streams import Gate, activated, leads_linearly, whole_of
 
 
@@ -38,8 +40,9 @@ def gates(program: Program) -> dict[Path, tuple[Gate, ...]]:
     found: dict[Path, dict[Gate, None]] = {}
     for index in sorted(graph.ancestors(*program.result_nodes())):
         if item := graph.residual_sum(index):
-            for path, several in _gated_ends(graph, item.branch, item.source, rests):
-                found.setdefault(path, {}).update(dict.fromkeys(several))
+            for end, several in _gated_ends(graph, item, rests).items():
+                for path in _paths(graph, end):
+                    found.setdefault(path, {}).update(dict.fromkeys(several))
     return {path: tuple(several) for path, several in found.items() if several}
 
 
@@ -51,14 +54,13 @@ def kernels_of_gates(program: Program) -> set[Path]:
     graph = Graph(program.facts.nodes or [])
     results, rests = program.result_nodes(), _rests(graph)
     live = graph.ancestors(*results)
-    elsewhere, stack = set[int](), results
-    while stack:
-        if (index := stack.pop()) in elsewhere:
-            continue
-        elsewhere.add(index)
-        before, gate = _before(graph, index, rests)
+
+    def before(index: int) -> tuple[int, ...]:
+        operands, gate = _before(graph, index, rests)
         is_small = gate is not None and _is_smaller(graph, gate.node, index)
-        stack.extend(before if is_small else graph.nodes[index].operands)
+        return operands if is_small else graph.nodes[index].operands
+
+    elsewhere = graph.reached(*results, before=before)
     inside = {p for i in live - elsewhere if graph.nodes[i].is_product for p in _paths(graph, i)}
     return inside - {p for i in elsewhere if graph.nodes[i].is_product for p in _paths(graph, i)}
 
@@ -105,24 +107,26 @@ def _rests(graph: Graph) -> set[int]:
     return rests | {graph.viewed(graph.nodes[i].operands[0]) for i in rests}
 
 
-def _gated_ends(
-    graph: Graph, branch: int, source: int, rests: set[int]
-) -> Iterator[tuple[Path, tuple[Gate, ...]]]:
-    """Yields the last kernels of a branch, each with the gates that multiply it."""
-    inside = graph.between({source}, branch)
-    stack: list[tuple[int, tuple[Gate, ...], bool]] = [(branch, (), False)]
-    visited = {branch}
-    while stack:
-        index, several, summed = stack.pop()
-        node = graph.nodes[index]
-        if node.is_product:
-            yield from ((path, several) for path in node.constant.sources)
-            continue
-        before, gate = _before(graph, index, rests)
-        several = (*several, gate) if gate and not summed else several
-        for i in (i for i in before if i in inside and i not in visited):
-            visited.add(i)
-            stack.append((i, several, summed or node.primitive == "reduce_sum"))
+def _gated_ends(graph: Graph, item: Sum, rests: set[int]) -> dict[int, list[Gate]]:
+    """Returns the last products of a branch, each with the gates that all its paths pass.
+
+    Behind a gate there is no sum over its entries.
+    """
+    nodes, inside = graph.nodes, graph.between({item.source}, item.branch)
+    before = functools.cache(partial(_before, graph, rests=rests))
+
+    def reached(stops: Collection[int] = ()) -> set[int]:
+        def operands(index: int) -> Iterable[int]:
+            is_last = nodes[index].is_product or index in stops
+            return () if is_last else inside.intersection(before(index)[0])
+
+        return graph.reached(item.branch, before=operands)
+
+    ends = [i for i in reached() if nodes[i].is_product]
+    sums = {i for i in inside if nodes[i].primitive == "reduce_sum"}
+    several = [gate for i in sorted(reached(sums), reverse=True) if (gate := before(i)[1])]
+    others = {gate: reached({gate.product}) for gate in several}
+    return {end: [gate for gate in several if end not in others[gate]] for end in ends}
 
 
 def _before(graph: Graph, index: int, rests: set[int]) -> tuple[tuple[int, ...], Gate | None]:

@@ -5,9 +5,10 @@ passes.
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
+from jaxnorm._trace.primitives import PARTS
 from jaxnorm._trace.values import Value
 from jaxnorm._trace.views import SLICES, VIEWS
 
@@ -48,6 +49,11 @@ class Node(NamedTuple):
         return self.units > 0
 
     @property
+    def operands_in_layer(self) -> tuple[int, ...]:
+        """The operands that no kernel separates from the node."""
+        return () if self.is_product else self.operands
+
+    @property
     def repeats(self) -> int:
         """Number of times that the scans around it run it."""
         return math.prod(length for _, length in self.turns)
@@ -64,22 +70,26 @@ class Graph:
     def __init__(self, nodes: list[Node]) -> None:
         self.nodes = nodes
 
-    def ancestors(
-        self,
-        *indices: int,
-        through_kernels: bool = True,
-        through_masks: bool = True,
-        since: int = 0,
+    def reached(
+        self, *starts: int, before: Callable[[int], Iterable[int]], since: int = 0
     ) -> set[int]:
-        """Returns the nodes that reach any of these, which are included, from one node on."""
-        visited, stack = set[int](), [*indices]
+        """Returns the nodes that a walk backwards comes to, the first ones included.
+
+        ``before`` returns the operands of a node to which the walk goes on, down to one node.
+        """
+        visited, stack = set[int](), [*starts]
         while stack:
-            index = stack.pop()
-            node = self.nodes[index]
-            if index >= since and index not in visited and (through_masks or node.is_real):
+            if (index := stack.pop()) >= since and index not in visited:
                 visited.add(index)
-                stack.extend(node.operands if through_kernels or not node.is_product else ())
+                stack.extend(before(index))
         return visited
+
+    def ancestors(self, *indices: int, through_kernels: bool = True, since: int = 0) -> set[int]:
+        """Returns the nodes that reach any of these, which are included, from one node on."""
+        nodes = self.nodes
+        if through_kernels:
+            return self.reached(*indices, before=lambda i: nodes[i].operands, since=since)
+        return self.reached(*indices, before=lambda i: nodes[i].operands_in_layer, since=since)
 
     def ancestors_in_layer(self, index: int) -> set[int]:
         """Returns the nodes that reach one without passing a kernel, and itself."""
@@ -87,7 +97,13 @@ class Graph:
 
     def last_products(self, index: int, through_masks: bool = True) -> set[int]:
         """Returns the last kernels' products before a node; through masks, also by comparisons."""
-        before = self.ancestors(index, through_kernels=False, through_masks=through_masks)
+
+        def passed(indices: Iterable[int]) -> list[int]:
+            return [i for i in indices if through_masks or self.nodes[i].is_real]
+
+        before = self.reached(
+            *passed([index]), before=lambda i: passed(self.nodes[i].operands_in_layer)
+        )
         return {i for i in before if self.nodes[i].is_product}
 
     def between(self, sources: Collection[int], end: int) -> set[int]:
@@ -100,15 +116,9 @@ class Graph:
 
     def passes(self, sources: Collection[int], end: int, gates: Collection[int]) -> bool:
         """Returns True if every path from the sources to an end passes one of the gates."""
-        visited, stack = set[int](), [end]
-        while stack:
-            index = stack.pop()
-            if index in sources:
-                return False
-            if index not in visited and index not in gates:
-                visited.add(index)
-                stack.extend(self.nodes[index].operands)
-        return True
+        stops = {*sources, *gates}
+        before = self.reached(end, before=lambda i: () if i in stops else self.nodes[i].operands)
+        return before.isdisjoint(sources)
 
     def distances(self, sources: Collection[int], end: int) -> dict[int, float]:
         """Returns the number of kernels that every path from the sources to later nodes passes.
@@ -130,14 +140,9 @@ class Graph:
 
     def _is_entry(self, node: Node) -> bool:
         """Returns True for one index along an axis, which the node has no more."""
-        before = self.nodes[node.operands[0]] if node.operands else node
-        if node.primitive in ("squeeze", "reshape") and before.primitive in SLICES:
-            whole = self.nodes[before.operands[0]].shape
-            single = any(new == 1 < old for new, old in zip(before.shape, whole, strict=True))
-            return single and len(node.shape) < len(whole)
-        is_smaller = math.prod(node.shape) < math.prod(before.shape)
-        taken = node.primitive in ("gather", "scan") and len(node.shape) < len(before.shape)
-        return taken and is_smaller
+        part = self.nodes[node.operands[0]] if node.primitive in ("squeeze", "reshape") else node
+        whole = self.nodes[part.operands[0]] if part.operands else part
+        return is_entry(part, whole) and len(node.shape) < len(whole.shape)
 
     def latest(self, indices: set[int]) -> list[int]:
         """Returns the nodes that reach no other of them."""
@@ -169,6 +174,15 @@ class Graph:
             return False
         entries = math.prod(self.nodes[total.operands[0]].shape)
         return math.isclose(divisor * math.prod(total.shape), entries, rel_tol=1e-6)
+
+
+def is_entry(node: Node, whole: Node) -> bool:
+    """Returns True for one index along an axis of another node; not for a part of its features."""
+    if node.primitive not in (*PARTS, "scan") or math.prod(node.shape) >= math.prod(whole.shape):
+        return False
+    same_rank = len(node.shape) == len(whole.shape)
+    pairs = zip(node.shape, whole.shape, strict=False)
+    return not same_rank or any(new == 1 < old for new, old in pairs)
 
 
 def is_scaling(node: Node) -> bool:

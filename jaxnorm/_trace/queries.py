@@ -76,7 +76,7 @@ def first_layer(net: Reading) -> PyTree:
 
     The inputs themselves depend on no parameter: inputs that were reshaped, normalized by
     statistics or rectified count, scaled or embedded ones do not. The units of such a kernel see
-    the sum of the features, which the constraint of zero-mean weights would hide:
+    the sum of the features, which the constraint of zero-sum weights would hide:
 
         later = jax.tree.map(operator.not_, first_layer(net))
         raw, tx = constrain(params, optimizer, layout=layout, centered=later)

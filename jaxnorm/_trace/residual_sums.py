@@ -177,13 +177,11 @@ class ResidualGraph(Graph):
         others = self.other_streams(sources, far)
         if not others:
             return False
-        visited, stack = {*others}, [far]
-        while stack:
-            if (index := stack.pop()) not in visited:
-                visited.add(index)
-                stack.extend(() if self.nodes[index].is_product else self.nodes[index].operands)
-        inside = self.between(sources, far)
-        return not any(self.nodes[i].is_product for i in (visited - others) & inside)
+        inside = self.between(sources, far) - others
+        walked = self.reached(
+            far, before=lambda i: () if i in others else self.nodes[i].operands_in_layer
+        )
+        return not any(self.nodes[i].is_product for i in walked & inside)
 
     def other_streams(self, sources: frozenset[int], far: int) -> set[int]:
         """Returns the sums of streams before an operand that do not come from these sources."""

@@ -33,8 +33,8 @@ MIXED = (
     "is mixed by values that depend on the inputs, along an axis of experts for example, before "
     "inputs are multiplied along another of its axes"
 )
-#: Indices of an einsum of three operands or more, in the name that its equations are traced under;
-#: a named scope of the same form, such as `q,k,v`, is taken for one.
+#: Indices of an einsum of three operands or more. JAX inlines it and begins with two of them, by
+#: their sizes: only the name that its equations are traced under tells (a scope `q,k,v` would too).
 _EINSUM = re.compile(r"[A-Za-z. ]*(?:,[A-Za-z. ]*){2,}(?:->[A-Za-z. ]*)?")
 
 

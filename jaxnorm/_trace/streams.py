@@ -12,7 +12,14 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from jaxnorm._paths import Path, listed
-from jaxnorm._trace.graph import MULTIPLICATIONS, Graph, Node, has_scale, is_scaling
+from jaxnorm._trace.graph import (
+    MULTIPLICATIONS,
+    Graph,
+    Node,
+    has_scale,
+    is_entry,
+    is_scaling,
+)
 from jaxnorm._trace.interpret import Program
 from jaxnorm._trace.primitives import LINEAR, PARTS, STACKS, SUMS
 from jaxnorm._trace.residual_sums import ResidualGraph, Sum
@@ -127,17 +134,17 @@ def begins_with_kernel(graph: ResidualGraph, item: Sum) -> bool:
     Its branches do not count, except those of other turns of a scan: a stream that has nothing but
     its inputs beside them is a network that is added to its inputs.
     """
-    visited, stack = set[int](), [item.shortcut]
-    while stack:
-        if (index := stack.pop()) in visited:
-            continue
-        visited.add(index)
-        node, before = graph.nodes[index], graph.sum_at(index)
-        if node.is_product or _is_learned(node):
-            return True
-        is_branched = before is not None and before.kind == "identity"
-        stack.extend([before.shortcut] if before and is_branched else node.operands)
-    return False
+
+    def begins(index: int) -> bool:
+        return graph.nodes[index].is_product or _is_learned(graph.nodes[index])
+
+    def before(index: int) -> Sequence[int]:
+        stream = graph.sum_at(index)
+        is_branched = stream and stream.kind == "identity"
+        operands = [stream.shortcut] if stream and is_branched else graph.nodes[index].operands
+        return () if begins(index) else operands
+
+    return any(map(begins, graph.reached(item.shortcut, before=before)))
 
 
 def _is_added_to_inputs(graph: ResidualGraph, stream: list[Sum]) -> bool:
@@ -230,15 +237,14 @@ def _repeats(graph: ResidualGraph, item: Sum, gate: Gate | None = None) -> int:
 
     Experts that a scan adds under the entries of one gate are one branch.
     """
-    nodes, carried, stack = graph.nodes, set[int | None](), [item.entry]
-    visited = set[int]()
-    while stack:
-        for index in graph.ancestors_in_layer(stack.pop()) - visited:
-            visited.add(index)
-            carried.add(nodes[index].carries)
-            before = graph.sum_at(index)
-            if before and before.kind == "projection" and before.position != item.position:
-                stack.append(before.entry)
+    nodes = graph.nodes
+
+    def before(index: int) -> Sequence[int]:
+        operands, earlier = nodes[index].operands_in_layer, graph.sum_at(index)
+        is_short = earlier and earlier.kind == "projection" and index != item.position
+        return (*operands, earlier.entry) if earlier and is_short else operands
+
+    carried = {nodes[i].carries for i in graph.reached(item.entry, before=before)}
     of_experts = {*nodes[item.position].turns} - {*nodes[item.source].turns} if gate else {}
     turns = [turn for turn in nodes[item.position].turns if turn not in of_experts]
     return math.prod(length for number, length in turns if number in carried)
@@ -328,7 +334,7 @@ def whole_of(graph: Graph, index: int) -> int:
     node = graph.nodes[index]
     while node.operands:
         (before, *others) = node.operands
-        if _is_single_entry(node, graph.nodes[before]):
+        if is_entry(node, graph.nodes[before]):
             return before
         is_part = node.primitive in SLICES or (others and node.primitive != "div")
         if is_part or node.primitive not in _OF_ONE_NUMBER:
@@ -337,29 +343,16 @@ def whole_of(graph: Graph, index: int) -> int:
     return index
 
 
-def _is_single_entry(node: Node, before: Node) -> bool:
-    """Returns True for one index along an axis of another node; not for a part of its features."""
-    if node.primitive not in (*PARTS, "scan"):
-        return False
-    is_smaller = math.prod(node.shape) < math.prod(before.shape)
-    pairs = zip(node.shape, before.shape, strict=False)
-    same_rank = len(node.shape) == len(before.shape)
-    return is_smaller and not (same_rank and any(1 < new < old for new, old in pairs))
-
-
 def leads_linearly(graph: Graph, index: int) -> bool:
     """Returns True if a kernel's product leads to a node by linear operations."""
-    stack, visited = [index], set[int]()
-    while stack:
-        if (index := stack.pop()) in visited:
-            continue
-        visited.add(index)
+
+    def before(index: int) -> Sequence[int]:
         node = graph.nodes[index]
-        if node.is_product:
-            return True
         is_linear = node.primitive in (*_LINEAR, *STACKS) or is_scaling(node)
-        stack.extend(node.operands if is_linear else _weighted(graph, node))
-    return False
+        is_through = is_linear or node.is_product
+        return node.operands_in_layer if is_through else _weighted(graph, node)
+
+    return any(graph.nodes[i].is_product for i in graph.reached(index, before=before))
 
 
 def _weighted(graph: Graph, node: Node) -> Sequence[int]:
@@ -382,16 +375,9 @@ def activated(graph: Graph, node: Node) -> int | None:
 
 def _kernels(graph: Graph, index: int, source: int) -> frozenset[Path]:
     """Returns the last kernels before a node, without those that only choose indices."""
-    visited, stack, paths = set[int](), [index], frozenset[Path]()
-    while stack:
-        if (index := stack.pop()) in visited or index <= source:
-            continue
-        visited.add(index)
-        node = graph.nodes[index]
-        paths |= node.constant.sources if node.is_product else frozenset()
-        real = [i for i in node.operands if graph.nodes[i].is_real]
-        stack.extend(() if node.is_product else real)
-    return paths
+    products = graph.last_products(index, through_masks=False)
+    paths = (graph.nodes[i].constant.sources for i in products if i > source)
+    return frozenset[Path]().union(*paths)
 
 
 def _parameter(node: Node) -> Path:

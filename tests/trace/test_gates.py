@@ -1,5 +1,6 @@
 """Gates at the ends of residual branches, and the mean that a run measures."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -87,6 +88,13 @@ def bilinear(p: Any, x: Any) -> Any:
     return x + (x @ p["up"]) * (x @ p["down"])
 
 
+def beside(p: Any, x: Any, gated_first: bool) -> Any:
+    """A branch y + y s(y), which the gate is no factor of."""
+    y = mlp(p, x)
+    gated = y * excitation(p, y)
+    return x + (gated + y if gated_first else y + gated)
+
+
 GATED: dict[str, tuple[Any, str]] = {
     "squeeze and excitation": (excited, "down"),
     "the gate first": (excited_first, "down"),
@@ -101,6 +109,8 @@ OTHERS = {
     "before the last kernel": inner,
     "a router": routed,
     "a pair": pair,
+    "beside the branch": partial(beside, gated_first=False),
+    "before the branch": partial(beside, gated_first=True),
     "weights of experts": summed,
     "swish": swish,
     "swish by hand": gelu_by_hand,

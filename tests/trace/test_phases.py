@@ -13,6 +13,7 @@ from flax import linen, nnx
 
 import jaxnorm as jn
 from jaxnorm._phases import PhasedAxes
+from jaxnorm._trace.phases import output_phases
 from tests.draws import draw, float32, normal
 
 IMAGES = draw(0, 2, 12, 12, 3)
@@ -70,6 +71,24 @@ def test_a_shift_of_the_inputs_moves_no_output_away_from_the_border(
         assert moved.size
         np.testing.assert_allclose(moved, 0, atol=5e-5)
     assert jn.parameter_count(nodes) == params["w"].size - 4 * min(taps, stride) ** 2
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_each_tap_is_seen_at_its_phase(dilation: int) -> None:
+    """By a stride of 3, where a phase and its mirror image differ."""
+
+    def apply(p: Any, x: Any) -> Any:
+        options: Any = {"lhs_dilation": (3,), "rhs_dilation": (dilation,)}
+        numbers = ("NWC", "WIO", "NWC")
+        return jax.lax.conv_general_dilated(
+            x, p["w"], (1,), [(4, 5)], dimension_numbers=numbers, **options
+        )
+
+    x, w = jnp.ones((1, 6, 1)), jnp.zeros((5, 1, 1))
+    (layer,) = jn.read(apply, {"w": w}, x).program().layers.values()
+    (phase,) = output_phases(layer.equation, layer.product.use)
+    seen = [np.flatnonzero(apply({"w": w.at[tap].set(1)}, x)[0, :, 0]) for tap in range(5)]
+    assert [{*(places % 3).tolist()} for places in seen] == [{tap} for tap in phase.of_taps]
 
 
 @pytest.mark.kept("2-2-SAME-False")

@@ -230,6 +230,17 @@ EINSUMS: dict[str, Callable[[Any, Any, Any], Any]] = {
 }
 
 
+def test_the_name_of_its_equations_is_all_that_tells_an_einsum_of_three() -> None:
+    """No call is left of it, and the kernel is in its first product, or not, by the sizes."""
+    first: dict[str, bool] = {}
+    for name, (of_h, of_w) in SIZES.items():
+        jaxpr = jax.make_jaxpr(EINSUMS["plain"])(*map(jnp.ones, (of_h, of_w, of_h[:3]))).jaxpr
+        assert {x.primitive.name for x in jaxpr.eqns} <= {"dot_general", "transpose"}
+        assert {str(x.source_info.name_stack) for x in jaxpr.eqns} == {"btef,efd,bte->btd"}
+        first[name] = jaxpr.invars[1] in jaxpr.eqns[0].invars
+    assert first == {"w first": True, "w last": False}
+
+
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("name", EINSUMS)
 def test_an_einsum_of_three_is_refused_whatever_the_sizes(name: str, sizes: str) -> None:
