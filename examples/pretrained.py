@@ -179,8 +179,7 @@ def start(method: str, apply: Any, params: Any, state: Any, optimizer: Any, x: j
 
     in_loss, raw, tx = logits, params, optimizer
     if method == "folded, normalizer-free":
-        off = {"fitted": False, "quiet": False, "zero_sums": False}
-        raw, tx = jn.normalizer_free(logits, params, optimizer, x, **off)
+        raw, tx = jn.normalizer_free(logits, params, optimizer, x, fitted=False)
     if method == "folded, moving averages":
         in_loss, raw, tx = jn.moving_average_normalization(
             logits, params, optimizer, x, fitted=False

@@ -57,9 +57,9 @@ def normalizer_free(
     optimizer: Any = None,
     *inputs: Any,
     heads: Sequence[str] | None = None,
-    zero_sums: bool = True,
+    zero_sums: bool | None = None,
     fitted: bool = True,
-    quiet: bool = True,
+    quiet: bool | None = None,
     centered: bool = True,
 ) -> tuple[PyTree, Applied]:
     """Initial parameters and optimizer of a network from which batch normalization was taken out.
@@ -96,16 +96,18 @@ def normalizer_free(
             the loss alone. Or a reading in the place of ``apply``, ``params`` and ``*inputs``:
             ``normalizer_free(net, optimizer)``; `read` takes the names of learned queries,
             ``as_inputs``.
-        params: its random parameters, plain.
+        params: its random parameters, plain; or trained ones, with ``fitted=False``, as those of
+            `fold_batch_norm`.
         optimizer: any optax transformation, clipping, momentum and weight decay included.
         *inputs: a minibatch of some hundred rows, and the remaining arguments of ``apply``.
         heads: regular expressions, searched for in the ``/``-joined paths, of the kernels that make
             results and are not constrained; None for those after which neither a kernel nor a
             residual sum follows. A network that is added to its own inputs, x + f(x), has the heads
             of f.
-        zero_sums: if False, sums are not constrained.
-        fitted: if False, hidden units keep their random start (zero-sum, with quiet branches).
-        quiet: if False, branches are not made quiet.
+        zero_sums: if False, sums are not constrained; None for as ``fitted``.
+        fitted: if False, the network starts as the function that ``params`` make, to the bit, and
+            only the optimizer changes, unless ``zero_sums`` or ``quiet`` say otherwise.
+        quiet: if False, branches are not made quiet; None for as ``fitted``.
         centered: if False, inputs are not centered in the gradient (of weights see ``zero_sums``).
 
     Returns:
@@ -149,6 +151,7 @@ def normalizer_free(
     3; centered inputs those of Schraudolph 1998. Together they are this library's.
     """
     net, optimizer = read_beside_optimizer(apply, params, optimizer, inputs)
+    zero_sums, quiet = (fitted if each is None else each for each in (zero_sums, quiet))
     roles = roles_of(net, heads)
     if not roles.fan_in.keys() - roles.heads:
         raise ValueError(
@@ -233,7 +236,7 @@ def _warn_of_no_fit(roles: Roles) -> None:
             "a shard_map, or not in products alone: they keep their random start, with zero sums. "
             "Write jax.vmap in the place of lax.map, and shard_map around the training step; "
             "of a recurrent network choose the start yourself, orthogonal_init for example, and "
-            "pass fitted=False."
+            "pass fitted=False, zero_sums=True."
         )
 
 

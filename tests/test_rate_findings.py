@@ -61,9 +61,7 @@ def test_a_rate_that_kills_units_is_blamed_and_one_that_does_not_is_not() -> Non
 def test_the_optimizer_names_what_is_in_force() -> None:
     with jax.numpy_dtype_promotion("standard"):
         _, tx = jn.normalizer_free(apply, params(), optax.sgd(0.1), X)
-        _, less = jn.normalizer_free(
-            apply, params(), optax.sgd(0.1), X, fitted=False, zero_sums=False, quiet=False
-        )
+        _, less = jn.normalizer_free(apply, params(), optax.sgd(0.1), X, fitted=False)
     assert tx.applied == ("data_dependent_init", "residual_factors", "zero_sum_projection")
     assert less.applied == ()
     assert isinstance(tx, optax.GradientTransformationExtraArgs)

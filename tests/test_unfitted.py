@@ -173,7 +173,7 @@ def test_a_network_without_units_to_fit_is_made_zero_sum(name: str) -> None:
     params = {"a": layer(1, N, N), "u": layer(2, N, N), "head": layer(3, N, 2)}
     params = params if name == "recurrent" else {key: params[key] for key in ("a", "head")}
     assert not roles_of(Reading(apply, params, (draw(4, *sizes),))).fitted
-    with pytest.warns(UserWarning, match=r"a/w.* can be fitted.*jax.vmap.*fitted=False"):
+    with pytest.warns(UserWarning, match=r"a/w.* can be fitted.*jax.vmap.*fitted=False, zero"):
         raw, tx = jn.normalizer_free(apply, params, SGD, draw(4, *sizes))
     for key in raw.keys() - {"head"}:
         np.testing.assert_allclose(raw[key]["w"].sum(0), 0, atol=1e-6)
@@ -189,6 +189,20 @@ def test_branches_of_the_program_are_refused_with_what_the_call_takes() -> None:
 
     params = {"a": layer(1, N, N), "head": layer(2, N, N)}
     with pytest.raises(ValueError, match=r"a/w.* inside a cond.*quiet=False to normalizer_free"):
-        jn.normalizer_free(apply, params, SGD, draw(1, 8, N), fitted=False)
-    raw, _ = jn.normalizer_free(apply, params, SGD, draw(1, 8, N), fitted=False, quiet=False)
+        jn.normalizer_free(apply, params, SGD, draw(1, 8, N), fitted=False, quiet=True)
+    raw, _ = jn.normalizer_free(apply, params, SGD, draw(1, 8, N), fitted=False, zero_sums=True)
     np.testing.assert_allclose(raw["a"]["w"].sum(0), 0, atol=1e-6)
+
+
+def test_a_trained_network_keeps_its_parameters_to_the_bit() -> None:
+    """One switch is enough: a part of the start that stayed would change the function unsaid."""
+
+    def apply(p: Any, x: Any) -> Any:
+        x = x @ p["a"]["w"] + p["a"]["b"][None]
+        x = x + jax.nn.relu(x @ p["b"]["w"] + p["b"]["b"][None]) @ p["c"]["w"]
+        return jax.nn.relu(x) @ p["head"]["w"]
+
+    params = {name: layer(i, N, N) for i, name in enumerate(("a", "b", "c", "head"))}
+    raw, tx = jn.normalizer_free(apply, params, SGD, draw(9, 64, N), fitted=False)
+    jax.tree.map(np.testing.assert_array_equal, raw, params)
+    assert tx.applied == ()

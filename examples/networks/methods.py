@@ -16,7 +16,7 @@ from examples.networks.mimicnorm import mimicnorm
 PARTS = {
     "call": {},
     "call - zero sums": {"zero_sums": False},
-    "call - unit start": {"fitted": False},
+    "call - unit start": {"fitted": False, "zero_sums": True, "quiet": True},
     "call - centered inputs": {"centered": False},
     "call - quiet branches": {"quiet": False},
 }

@@ -38,7 +38,7 @@ def warn_of_stored_statistics(kernels: Iterable[Path]) -> None:
             f"divide what the kernels {listed(paths)} make. The start that these kernels get here "
             f"has other means and variances, and a training does not change the stored. {_ADVICE} "
             "(A trained network keeps its statistics by jaxnorm.nnx.fold_batch_norm.) To keep such "
-            "layers as they are, keep the weights too: zero_sums=False, fitted=False, quiet=False."
+            "layers as they are, keep the weights too: fitted=False."
         )
 
 

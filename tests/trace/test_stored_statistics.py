@@ -203,7 +203,7 @@ def test_the_call_warns_with_the_way_out_unless_it_keeps_the_weights() -> None:
         jn.normalizer_free(apply, params, optax.sgd(0.1), ROWS)
     for part in ("fold_batch_norm", "fitted=False"):
         assert part in str(seen[0].message)
-    kept: Any = {"zero_sums": False, "fitted": False, "quiet": False}
+    kept: Any = {"fitted": False}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         jn.normalizer_free(apply, params, optax.sgd(0.1), ROWS, **kept)
