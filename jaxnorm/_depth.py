@@ -9,7 +9,7 @@ from jaxnorm._paths import Path, named_entries
 from jaxnorm._trace.graph import Node
 from jaxnorm._trace.primitives import LINEAR, PARTS, PRODUCTS, STACKS, SUMS
 from jaxnorm._trace.reading import Reading, of_reading
-from jaxnorm._trace.residual_sums import ResidualGraph, Sum
+from jaxnorm._trace.residual_sums import ResidualGraph, Sum, residual_graph
 from jaxnorm._trace.streams import stream_branches
 
 Layer = Callable[[float], float]
@@ -59,7 +59,7 @@ def traced_depth(net: Reading, *, factors: PyTree | None = None) -> Network:
     Source: Martens et al. 2021 (arXiv 2110.01765), section 8, and Zhang et al. 2022, appendix B.
     """
     program = net.program(nodes=True)
-    graph = ResidualGraph(program.facts.nodes or [])
+    graph = residual_graph(program.facts)
     _check_products(graph.nodes)
     depth = _Depth(graph.nodes, _squared_factors(graph, factors), program.result_nodes())
     return depth.largest

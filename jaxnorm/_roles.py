@@ -20,7 +20,7 @@ from jaxnorm._trace.kernels import biased_kernels, measurable_kernels
 from jaxnorm._trace.primitives import product_axes
 from jaxnorm._trace.queries import traced_layout
 from jaxnorm._trace.reading import Reading
-from jaxnorm._trace.residual_sums import ResidualGraph
+from jaxnorm._trace.residual_sums import residual_graph
 from jaxnorm._trace.streams import begins_with_kernel, stream_sums
 
 
@@ -156,7 +156,7 @@ def kernels_of_heads(program: Program) -> set[Path]:
     Args:
         program: a program with nodes.
     """
-    graph = ResidualGraph(program.facts.nodes or [])
+    graph = residual_graph(program.facts)
     live = graph.ancestors(*program.result_nodes())
     products = {i for i in live if graph.nodes[i].is_product}
     sums = [item for stream in stream_sums(graph, program) for item in stream]

@@ -43,6 +43,7 @@ class Facts:
         read: parameters that anything else is made of.
         marks: the marked values, in execution order.
         bits: a bit for each variable that depends on the inputs.
+        graph: the graph of the nodes, with its answers, once it was asked for.
     """
 
     kernels: frozenset[Path] | None
@@ -60,6 +61,7 @@ class Facts:
     read: set[Path] = field(default_factory=set)
     marks: list[Mark] = field(default_factory=list)
     bits: dict[Any, int] = field(default_factory=dict)
+    graph: Any = None
 
     def refuse(self, paths: Iterable[Path], reason: str, changed: bool = False) -> None:
         for path in sorted(paths):

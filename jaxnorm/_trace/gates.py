@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from jaxnorm._paths import Path
 from jaxnorm._trace.graph import Graph, Node, is_rest
 from jaxnorm._trace.interpret import Program
-from jaxnorm._trace.residual_sums import ResidualGraph, Sum
+from jaxnorm._trace.residual_sums import Sum, residual_graph
 from jaxnorm._trace.streams import Gate, activated, leads_linearly, whole_of
 
 
@@ -35,7 +35,7 @@ def gates(program: Program) -> dict[Path, tuple[Gate, ...]]:
 
     ``program`` was traced with ``nodes=True``.
     """
-    graph = ResidualGraph(program.facts.nodes or [])
+    graph = residual_graph(program.facts)
     rests = _rests(graph)
     found: dict[Path, dict[Gate, None]] = {}
     for index in sorted(graph.ancestors(*program.result_nodes())):

@@ -10,6 +10,7 @@ import functools
 import math
 from typing import Literal, NamedTuple
 
+from jaxnorm._trace.facts import Facts
 from jaxnorm._trace.graph import MULTIPLICATIONS, Graph, Node, is_rest
 from jaxnorm._trace.primitives import LINEAR, STACKS, SUMS
 
@@ -42,6 +43,14 @@ class Sum(NamedTuple):
     def source(self) -> int:
         """The last of the sources."""
         return max(self.sources)
+
+
+def residual_graph(facts: Facts) -> "ResidualGraph":
+    """Returns the graph of a program's nodes: one for all that ask, since its answers are kept."""
+    if facts.graph is None:
+        facts.graph = ResidualGraph(facts.nodes or [])
+    graph: ResidualGraph = facts.graph
+    return graph
 
 
 class ResidualGraph(Graph):

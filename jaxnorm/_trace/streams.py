@@ -22,7 +22,7 @@ from jaxnorm._trace.graph import (
 )
 from jaxnorm._trace.interpret import Program
 from jaxnorm._trace.primitives import LINEAR, PARTS, STACKS, SUMS
-from jaxnorm._trace.residual_sums import ResidualGraph, Sum
+from jaxnorm._trace.residual_sums import ResidualGraph, Sum, residual_graph
 from jaxnorm._trace.views import SLICES, VIEWS
 
 #: Operations by which a factor of the operand is a factor of the result.
@@ -110,7 +110,7 @@ def residual_streams(program: Program) -> Streams:
                 "last kernel of each branch by hand, with scale_branches(raw, factors), and pass "
                 "quiet=False to normalizer_free, or fitted=False to moving_average_normalization.",
             )
-    graph = ResidualGraph(nodes)
+    graph = residual_graph(program.facts)
     streams = [x for x in stream_sums(graph, program) if not _is_added_to_inputs(graph, x)]
     outers = [item for stream in streams for item in stream if item.kind == "identity"]
     inside = {i for x in outers for i in graph.between(x.sources, x.branch)}
