@@ -7,10 +7,9 @@ something else (a highway, a recurrent cell); if it is an entry of an array (a r
 products are summed over its entries (attention).
 """
 
-import functools
 import math
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -113,7 +112,7 @@ def _gated_ends(graph: Graph, item: Sum, rests: set[int]) -> dict[int, list[Gate
     Behind a gate there is no sum over its entries.
     """
     nodes, inside = graph.nodes, graph.between({item.source}, item.branch)
-    before = functools.cache(partial(_before, graph, rests=rests))
+    before = cache(partial(_before, graph, rests=rests))
 
     def reached(stops: Collection[int] = ()) -> set[int]:
         def operands(index: int) -> Iterable[int]:

@@ -89,10 +89,10 @@ def bilinear(p: Any, x: Any) -> Any:
 
 
 def beside(p: Any, x: Any, gated_first: bool) -> Any:
-    """A branch y + y s(y), which the gate is no factor of."""
+    """A branch 2 y + y s(y), which the gate is no factor of."""
     y = mlp(p, x)
     gated = y * excitation(p, y)
-    return x + (gated + y if gated_first else y + gated)
+    return x + (gated + 2.0 * y if gated_first else 2.0 * y + gated)
 
 
 GATED: dict[str, tuple[Any, str]] = {
