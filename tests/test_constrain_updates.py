@@ -118,3 +118,14 @@ def test_wrong_inputs_are_named() -> None:
     with pytest.raises(ValueError, match="no") as raised:
         constrain_updates(failing, LAYOUT).update(params, tx.init(params), params)
     assert "'kernel' of shape (3, 2)" in raised.value.__notes__[0]
+
+
+def test_a_group_of_parameters_without_kernels_is_left_alone() -> None:
+    """As `optax.multi_transform` hands it over, with masks in the place of the others."""
+    params = {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)}
+    constrained = optax.chain(optax.sgd(0.1), constrain_updates(norm_at_most_one, LAYOUT))
+    transforms = {"biases": constrained, "kernels": optax.sgd(0.2)}
+    tx = optax.multi_transform(transforms, {"kernel": "kernels", "bias": "biases"})
+    updates, _ = tx.update(params, tx.init(params), params)
+    np.testing.assert_allclose(updates["kernel"], -0.2)
+    np.testing.assert_allclose(updates["bias"], -0.1)

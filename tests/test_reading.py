@@ -201,3 +201,13 @@ def test_a_parameter_that_is_a_python_number_has_its_value_of_now() -> None:
 def test_an_expression_of_inputs_that_matches_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="'latent', which matches no parameter"):
         jn.read(Counted(), PARAMS, X, as_inputs=["latent"])
+
+
+def test_a_model_sees_the_effective_kernels_of_nodes() -> None:
+    raw = jn.reparametrize(PARAMS, jn.WeightNormalized, jn.flax_layout)
+    net = jn.read(Counted(), raw, X)
+    assert jax.tree.structure(net.plain) == jax.tree.structure(PARAMS)
+    np.testing.assert_allclose(net.result(), Counted()(jn.effective(raw), X), rtol=1e-6)
+    assert all(
+        isinstance(x, jax.Array) for x in jax.tree.leaves(jn.read(Counted(), PARAMS, X).plain)
+    )
