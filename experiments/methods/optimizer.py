@@ -11,6 +11,7 @@ from jaxtyping import PyTree
 from optax.contrib import MuonDimensionNumbers
 
 from experiments.config import Config
+from experiments.methods.clipping import clip_layers
 from experiments.methods.method import Method
 from experiments.methods.part import Context, Optimizer, Schedule
 from jaxnorm import Layout
@@ -35,6 +36,8 @@ def make_optimizer(
     """
     schedule = schedule_of(config, steps)
     base = base_optimizer(config, schedule, context.kernels)
+    if config.clip_layers is not None and not method.clips:
+        base = optax.chain(clip_layers(config.clip_layers), base)
     return method.optimizer(base, context._replace(schedule=schedule), seed)
 
 
@@ -77,7 +80,20 @@ def schedule_of(config: Config, steps: int) -> Schedule:
     """Makes the schedule of the learning rate.
 
     With a rate decay, the rate is the initial one times (1 - decay)^step, for any number of steps.
+    In a warm-up it rises from 0; half a cosine begins after it.
     """
+    if not config.warm_up:
+        return _falling(config, steps)
+    rise = max(1, int(config.warm_up * steps))
+    if config.rate_decay or config.rate_schedule:
+        falling = _falling(config, steps)
+        return lambda step: falling(step) * jnp.minimum(1, step.astype(jnp.float32) / rise)
+    schedule = optax.warmup_cosine_decay_schedule(0.0, config.learning_rate, rise, steps)
+    return lambda step: schedule(step.astype(jnp.float32))
+
+
+def _falling(config: Config, steps: int) -> Schedule:
+    """Makes the schedule without a warm-up."""
     rate = config.learning_rate
     if config.rate_decay:
         kept = jnp.float32(1 - config.rate_decay)

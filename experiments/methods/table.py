@@ -13,7 +13,7 @@ from experiments.methods.constrained import (
 )
 from experiments.methods.method import Method
 from experiments.methods.moving_average import MovingAverage
-from experiments.methods.normalizer_free import NormalizerFree
+from experiments.methods.normalizer_free import LeftOut, NormalizerFree
 from experiments.methods.normalizers import Dropout, Normalized
 from experiments.methods.own_network import QuietBranches
 from experiments.methods.population import GammaDecay, PopulationNorm
@@ -85,6 +85,17 @@ _ALL = (
         "batch normalization's training in a plain network",
         (MovingAverage(),),
     ),
+    # The call without one of its ideas, or with noise; and what its quiet branches are worth alone.
+    Method("normalizer-free-sums", "normalizer-free without zero sums", (LeftOut("zero_sums"),)),
+    Method("normalizer-free-start", "normalizer-free without its start", (LeftOut("fitted"),)),
+    Method("normalizer-free-loud", "normalizer-free, no quiet branches", (LeftOut("quiet"),)),
+    Method("normalizer-free-means", "normalizer-free, inputs not centered", (LeftOut("centered"),)),
+    Method(
+        "normalizer-free+noise",
+        "normalizer-free, noise on the scales of hidden kernels",
+        (NormalizerFree(), _NOISE),
+    ),
+    Method("bn-quiet", "bn, residual branches that start quietly", (*_BN, QuietBranches())),
     Method("rms", "root mean square normalization", (Normalized("rms"),)),
     # Constrained weight optimization, and what is left of it without some of its three ideas.
     Method("cwo", "learned scale and bias + center + sphere + noise", (*_CWO, _NOISE)),
