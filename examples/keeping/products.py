@@ -1,15 +1,10 @@
-"""Convolutions as products of matrices, which stay fast when many networks are mapped at once.
-
-A mapped convolution is a grouped one to a GPU's library, and slow; a mapped product is a batched
-product. The functions are those of the layers of Flax, to rounding.
-"""
+"""Convolutions as products of matrices, which a CPU computes fast inside compiled loops."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
 
 
 def conv(
@@ -23,7 +18,7 @@ def conv(
     rhs_dilation: Any = None,
     **options: Any,
 ) -> jax.Array:
-    """Replaces ``jax.lax.conv_general_dilated`` in ``nnx.Conv`` and ``nn.Conv``, NHWC."""
+    """Returns ``jax.lax.conv_general_dilated`` of the same arguments, NHWC, to rounding."""
     is_depthwise = feature_group_count == x.shape[-1] == kernel.shape[-1]
     dilated = any(d != 1 for dilation in (lhs_dilation, rhs_dilation) for d in dilation or ())
     if dilated or (feature_group_count != 1 and not is_depthwise):
@@ -67,34 +62,3 @@ def shifted(
                 ),
                 (1, *strides, 1),
             )
-
-
-class Upsampling(nnx.ConvTranspose):
-    """Transposed convolution whose stride is its kernel's size: each input makes one patch."""
-
-    def __call__(self, inputs: jax.Array, output_size: Any = None) -> jax.Array:
-        """Returns the patches side by side."""
-        del output_size
-        kernel = self.kernel[...][::-1, ::-1].astype(inputs.dtype)
-        patches = jnp.einsum("nhwc,ijco->nhiwjo", inputs, kernel)
-        n, h, i, w, j, o = patches.shape
-        y = patches.reshape(n, h * i, w * j, o)
-        return y if self.bias is None else y + self.bias[...].astype(y.dtype).reshape(1, 1, 1, -1)
-
-
-def with_products(model: nnx.Module) -> nnx.Module:
-    """Returns a copy of an NNX model with these functions in the place of its convolutions."""
-    model = nnx.clone(model)
-    for _, module in nnx.iter_modules(model):
-        if isinstance(module, nnx.Conv):
-            module.conv_general_dilated = conv
-        elif isinstance(module, nnx.ConvTranspose) and _is_upsampling(module):
-            module.__class__ = Upsampling
-    return model
-
-
-def _is_upsampling(module: nnx.ConvTranspose) -> bool:
-    size = tuple(module.kernel_size)
-    strides = module.strides
-    strides = (strides,) * len(size) if isinstance(strides, int) else tuple(strides or ())
-    return size == strides and module.padding == "SAME" and not module.transpose_kernel
