@@ -37,8 +37,8 @@ class Config:
     """The name of a table's column of classes. If the flag is left out, it is the column called
     label, class, target or y, or else the only column of words, or else the last."""
     resize: int | None = None
-    """The side of squares that images become: the middle of each, resized. If the flag is left out,
-    images must have one size."""
+    """The side of squares that images become: the middle of each, resized; of arrays, whose side it
+    divides, the means of blocks. If the flag is left out, images must have one size."""
 
     model: str = ""
     """The network: mlp, cnn4, cnn9, elu11, nin, sigmoid50, vgg19, resnet18, resnet50, resnet110,

@@ -77,7 +77,7 @@ _ALL = (
     Method("gn", "group normalization, up to 16 groups of 16 values or more", (Normalized("gn"),)),
     Method(
         "normalizer-free",
-        "zero-sum weights, fitted start, quiet branches, centered inputs",
+        "zero sums, fitted start, quiet branches, centered inputs",
         (NormalizerFree(),),
     ),
     Method(
@@ -114,7 +114,7 @@ _ALL = (
     Method("cwo-angle", "cwo-centre-sphere, units turned by the rate", (FixedStep(), *_CWO)),
     Method(
         "cwo-step",
-        "cwo with one draw of the noise per step, which all samples share",
+        "cwo, one draw of the noise per step, which all samples share",
         (*_CWO, StepNoise(0.1)),
     ),
     Method(
@@ -173,7 +173,7 @@ _ALL = (
     # Rivals.
     Method(
         "nero",
-        "Nero: weights on the sphere, gradients of units over their size",
+        "Nero: weights on the sphere, units' gradients over their size",
         (_CENTERED_GRADIENTS, UnitwiseGradients(), Constrained()),
     ),
     Method("hyperball", "Hyperball: fixed norms, steps of a fixed relative length", (Hyperball(),)),
@@ -182,7 +182,7 @@ _ALL = (
     Method("derf", "Derf in the place of a normalizer", (Normalized("derf"),)),
     Method(
         "agc",
-        "fitted start, quiet branches, adaptive gradient clipping at 0.16",
+        "fitted start, quiet branches, adaptive clipping at 0.16",
         (AdaptivelyClipped(), _VARIANCE, QuietBranches()),
     ),
     # The same but for a first layer that sees the sum of the features, too.
