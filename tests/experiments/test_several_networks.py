@@ -1,6 +1,7 @@
 """Comparisons over several networks, and settings files."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +10,20 @@ import pytest
 from experiments.analysis.pooled import pooled_table
 from experiments.analysis.tuning.choose import best_of_all
 from experiments.analysis.tuning.rates import accuracies
-from experiments.cli import main
+from experiments.cli import _parsed, main
 from experiments.commands import Compare
 from experiments.compare import network_names
 from experiments.errors import UserError
+from experiments.models.from_file import load_maker
+from experiments.names import check_names
+from experiments.ranges import check_ranges
 from experiments.runs.comparison import OFFSET
 from experiments.settings_file import flags_of, text_of
 from experiments.training.run import Run
 from tests.experiments.toy import rows_of, run_of, save_toy
+from tests.programs import ROOT
+
+COMMITTED = sorted((ROOT / "experiments" / "results").rglob("settings.toml"))
 
 FILE = Path(__file__).parent / "own_network.py"
 
@@ -110,6 +117,18 @@ def test_a_wrong_settings_file_is_refused_with_its_name(
     said = capsys.readouterr().err
     assert named in said
     assert "mine.toml" in said
+
+
+@pytest.mark.parametrize("file", COMMITTED, ids=lambda file: file.parent.name)
+def test_committed_settings_are_flags_and_networks_of_today(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    flags = _parsed(["compare", "--settings", str(file)])
+    check_ranges(flags, Compare())
+    check_names(replace(flags, config=flags.config.changed(dataset="digits")))
+    for model in network_names(flags.config.model).values():
+        assert callable(load_maker(model))
 
 
 def test_train_takes_one_network(capsys: pytest.CaptureFixture[str]) -> None:
