@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import optax.contrib
 from jaxtyping import Array, Float, PyTree
@@ -28,13 +29,13 @@ class Rates(NamedTuple):
     So trainings at several of them are one program.
     """
 
-    learning_rate: Float[Array, ""]
-    weight_decay: Float[Array, ""]
+    learning_rate: Float[Array, ""] | np.float32
+    weight_decay: Float[Array, ""] | np.float32
 
 
 def rates_of(config: Config) -> Rates:
     """Returns the rate and the decay of some settings."""
-    return Rates(jnp.float32(config.learning_rate), jnp.float32(config.weight_decay))
+    return Rates(np.float32(config.learning_rate), np.float32(config.weight_decay))
 
 
 def with_rates(state: PyTree, rates: Rates) -> PyTree:
@@ -81,7 +82,7 @@ def base_optimizer(config: Config, factor: Schedule, kernels: Layout) -> Optimiz
         return optimizer_at(config, schedule, rates.weight_decay, kernels)
 
     def init(params: PyTree) -> PyTree:
-        rates = rates_of(config)
+        rates = Rates(*map(jnp.asarray, rates_of(config)))
         return rates, at(rates).init(params)
 
     def update(updates: PyTree, state: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
