@@ -25,7 +25,6 @@ from flax import nnx
 
 import jaxnorm as jn
 from examples.networks.residual_unet import ResidualUNet
-from examples.networks.tasks import segmented
 
 NORMS = ("batch normalization", "GroupNorm", "normalizer-free")
 
@@ -139,6 +138,51 @@ def mean_iou(predicted: np.ndarray, labels: np.ndarray) -> float:
     both = [((predicted == c) & (labels == c)).sum() for c in range(3)]
     either = [((predicted == c) | (labels == c)).sum() for c in range(3)]
     return 100 * float(np.mean(np.divide(both, either)))
+
+
+def segmented(
+    draw: np.random.Generator, count: int, side: int, background: Any = None
+) -> tuple[Any, Any]:
+    """Returns images with discs (class 1) and squares (class 2) that may overlap, and label maps.
+
+    Args:
+        draw: random numbers.
+        count: of images.
+        side: pixels of a side.
+        background: photographs from 0 to 1, (count, side, side, 3); None for plain grey.
+    """
+    rows, columns = np.mgrid[:side, :side]
+    channels = 3
+    x = (
+        np.full((count, side, side, channels), 0.5, np.float32)
+        if background is None
+        else background
+    )
+    x, y = x.astype(np.float32).copy(), np.zeros((count, side, side), np.int32)
+    for image, labels in zip(x, y, strict=True):
+        for _ in range(draw.integers(2, 6)):
+            kind, radius = draw.integers(1, 3), draw.integers(3, 8)
+            center = draw.integers(0, side, 2)
+            down, right = abs(rows - center[0]), abs(columns - center[1])
+            inside = (
+                down**2 + right**2 <= radius**2
+                if kind == 1
+                else np.maximum(down, right) <= (radius * 0.88)
+            )
+            image[inside] = _texture(draw, background, inside)
+            labels[inside] = kind
+        if background is None:
+            image += draw.normal(0, 0.3, image.shape)
+    return x, y
+
+
+def _texture(draw: np.random.Generator, background: Any, inside: Any) -> Any:
+    """Returns the pixels of an object: one colour, or a part of another photograph, recoloured."""
+    color = draw.uniform(0, 1, 3)
+    if background is None:
+        return color
+    other = background[draw.integers(len(background))][inside]
+    return 0.5 * other + 0.5 * color
 
 
 def crops(rng: np.random.Generator, count: int, photographs: list[np.ndarray]) -> np.ndarray:

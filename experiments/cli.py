@@ -46,6 +46,7 @@ from experiments.ranges import check_ranges
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.progress import quietly
 from experiments.runs.signals import KEPT, Stopped, stopping
+from experiments.settings_file import flags_of
 from experiments.training.run import Diverged
 
 #: The number of the signal to a program whose output is no longer read; Windows has none.
@@ -272,7 +273,8 @@ def _parsed(arguments: Sequence[str]) -> Any:
     if arguments[: len(COMPILED)] == COMPILED:
         return _read(Compiled, arguments[2:], f"{PROGRAM} bench compiled")
     if name in COMMANDS:
-        return _read(COMMANDS[name], arguments[1:], f"{PROGRAM} {name}")
+        command = _read(COMMANDS[name], arguments[1:], f"{PROGRAM} {name}")
+        return _with_settings(command, arguments[1:]) if isinstance(command, Compare) else command
     if name not in ("", "-h", "--help"):
         if name.startswith("-"):
             raise UserError(f"{name} comes before the command; wanted {PROGRAM} COMMAND {name} ...")
@@ -281,7 +283,20 @@ def _parsed(arguments: Sequence[str]) -> Any:
     return subcommand_cli_from_dict(named, prog=PROGRAM, description=DESCRIPTION, args=arguments)
 
 
-def _read(command: Any, flags: Sequence[str], program: str) -> Any:
+def _with_settings(command: Compare, flags: Sequence[str]) -> Compare:
+    """Returns the command with the flags of its settings file where ``flags`` has no others."""
+    if command.settings is None:
+        return command
+    try:
+        defaults = _read(Compare, flags_of(command.settings), f"{PROGRAM} compare")
+    except UserError as error:
+        where = str(command.settings)
+        raise error if where in str(error) else UserError(f"in {where}: {error}") from error
+    both: Compare = _read(Compare, flags, f"{PROGRAM} compare", defaults)
+    return both
+
+
+def _read(command: Any, flags: Sequence[str], program: str, default: Any = None) -> Any:
     """Parses one command with its flags; a wrong one is a UserError of one line.
 
     tyro takes the indentation of docstrings for line breaks: lines are joined here, and the
@@ -299,7 +314,8 @@ def _read(command: Any, flags: Sequence[str], program: str) -> Any:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(command, args=flags, prog=program, description=text)
+            defaults = {} if default is None else {"default": default}
+            return tyro.cli(command, args=flags, prog=program, description=text, **defaults)
     except SystemExit as ended:
         if not ended.code:  # After the help.
             raise

@@ -27,6 +27,7 @@ class Compare:
     curves.csv (a row per epoch), curves.png and table.md into --out, and prints the table.
     Finished runs are kept there (runs.sqlite) and not trained again: a stopped comparison goes on,
     and more methods and seeds are added to it, also by several programs at once.
+    Several networks (--model A,B) have a folder each in --out, and their differences are pooled.
     Without flags: the bundled digits, a convolutional network of nine layers whose first stage has
     8 channels, four methods and twelve seeds.
     """
@@ -43,9 +44,16 @@ class Compare:
     tune: tuple[str, ...] | None = None
     """First try these values of numeric flags, NAME=VALUE,VALUE,... each, in every combination of
     flags that a method has, on held-out training rows; then compare every method at its best. For
-    example: --tune learning-rate=0.02,0.05,0.1 noise=0.1,0.2. Writes tuning.csv, tuning.png."""
+    example: --tune learning-rate=0.02,0.05,0.1 noise=0.1,0.2. Writes tuning.csv, tuning.png, and
+    rates.png if the rate is among them."""
     tune_epochs: int | None = None
     """The epochs of a trial of --tune. If it is left out, a trial has as many as a run."""
+    tune_seeds: int | None = None
+    """The number of seeds of --tune, whose mean accuracy chooses for all seeds. If it is left out,
+    each seed chooses for itself."""
+    settings: Path | None = None
+    """A file of these flags, FILE.toml, as seeds = 3 or methods = ["bn", "gn"]; --tune may be a
+    table. Flags of the command line replace the file's. It is copied into --out."""
     quiet: bool = False
     """Print nothing but errors; the files have the results."""
     traceback: bool = False

@@ -2,27 +2,33 @@
 
 import shlex
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from experiments.analysis.comparison import comparison_table, conclusion, measure_of
 from experiments.analysis.csv import write_curves, write_results
 from experiments.analysis.curves import draw_curves
 from experiments.analysis.masks import draw_masks
 from experiments.analysis.measures import words
+from experiments.analysis.pooled import NOTE as POOLED
+from experiments.analysis.pooled import pooled_table
 from experiments.analysis.table import markdown, provenance, show_table
 from experiments.analysis.tpu import NOTE as COSTS
 from experiments.analysis.tpu import tpu_costs
 from experiments.analysis.tuning.choose import Tuning, choose
 from experiments.analysis.tuning.grid import WANTED, grid_of
 from experiments.analysis.tuning.held_out import PARTS
+from experiments.analysis.tuning.rates import FILE as RATES
+from experiments.analysis.tuning.rates import RATE, draw_rates
 from experiments.analysis.tuning.report import choices_at_ends
 from experiments.commands import Compare
 from experiments.config import Config
 from experiments.errors import UserError
 from experiments.methods.statistics import WORDS as STATISTICS
 from experiments.methods.table import METHODS, find_methods
+from experiments.models.own_code import own_code
 from experiments.models.registry import with_network
 from experiments.runs.comparison import (
     Comparison,
@@ -37,6 +43,8 @@ from experiments.runs.outputs import check_outputs
 from experiments.runs.processes import writes
 from experiments.runs.spec import FREE, own_settings, shown
 from experiments.runs.store import FILE, Store
+from experiments.settings_file import NAME as SETTINGS
+from experiments.settings_file import is_whole, text_of
 from experiments.training.run import AT_CHANCE, NOTHING_FOUND, Run
 
 DIVERGED = (
@@ -85,23 +93,97 @@ TUNED = (
     "rows held out. All trials: tuning.csv, tuning.png."
 )
 
+#: The words of --tune-seeds.
+TUNED_FOR_ALL = (
+    f"Each method chose its settings (last columns) by training on all but one in {PARTS} of the "
+    "training rows, from other initializations: the best mean accuracy on the rows held out, over "
+    "{} of the seeds. All trials: tuning.csv, tuning.png."
+)
+
+
+class Compared(NamedTuple):
+    """What a comparison of one network has shown.
+
+    Attributes:
+        runs: the runs of its tables.
+        trials: those of --tune.
+    """
+
+    runs: Sequence[Run]
+    trials: Sequence[Run]
+
 
 def compare(flags: Compare, command: str) -> None:
-    """Trains every method under every seed; writes and prints the results.
+    """Trains every method on every network under every seed; writes and prints the results.
 
     Args:
         flags: the command's flags.
         command: the user's command, for table.md.
     """
-    methods, tuning, workers = find_methods(flags.methods), _tuning(flags), flags.workers
+    find_methods(flags.methods)
+    models, tuning = network_names(flags.config.model), _tuning(flags)
+    keep_settings(flags)
+    if len(models) == 1:
+        _of_network(flags, command, tuning)
+    else:
+        compared: dict[str, Compared] = {}
+        for name, model in models.items():
+            if writes():
+                print(f"# {name}\n")
+            config = flags.config.changed(model=model)
+            with own_code(model):
+                own = replace(flags, config=config, out=flags.out / name)
+                compared[name] = _of_network(own, command, tuning)
+        if writes():
+            _report_networks(flags.out, compared, command, tuning)
+    if writes():
+        print(NEXT)
+
+
+def network_names(models: str) -> dict[str, str]:
+    """Returns the networks of ``--model`` by the names of their folders.
+
+    Raises:
+        UserError: for a network that is named twice.
+    """
+    wanted = [model.strip() for model in models.split(",")]
+    short = [model.rpartition(":")[2] for model in wanted]
+    names = [
+        name if short.count(name) == 1 else f"{Path(model.rpartition(':')[0]).stem}-{name}"
+        for name, model in zip(short, wanted, strict=True)
+    ]
+    if len(set(names)) < len(names) or (len(names) > 1 and "" in names):
+        raise UserError(f"--model is {models!r}; wanted each network once, with a name of its own.")
+    return dict(zip(names, wanted, strict=True))
+
+
+def keep_settings(flags: Compare) -> None:
+    """Copies the settings file into --out, with the values of flags that replace the file's.
+
+    Flags alone need no file: the command stands in table.md.
+    """
+    if flags.settings is None or not writes():
+        return
+    kept = prepare_folder(flags.out) / SETTINGS
+    text = flags.settings.read_text(encoding="utf-8")
+    if not is_whole(flags):
+        text = f"# {flags.settings.name}, with other flags of its command.\n{text_of(flags)}"
+    if not kept.exists() or kept.read_text(encoding="utf-8") != text:
+        write_whole(kept, text)
+
+
+def _of_network(flags: Compare, command: str, tuning: Tuning | None) -> Compared:
+    """Compares the methods on one network."""
+    methods, workers = find_methods(flags.methods), flags.workers
     config = flags.config.changed(nonfinite="stop")
     if writes():
         check_outputs(flags.out, config.dataset, {"--tensorboard": config.tensorboard})
         prepare_folder(flags.out)
     comparison, seeds = Comparison(config), range(flags.seeds)
     tasks: Sequence[Task] = [(method.name, (), seed) for method in methods for seed in seeds]
+    trials: Sequence[Run] = ()
     if tuning is not None:
-        tasks = choose(comparison, methods, seeds, tuning, flags.out, workers, flags.fresh)
+        tasks, trials = choose(comparison, methods, seeds, tuning, flags.out, workers, flags.fresh)
     specs, store = comparison.specs(tasks), Store(flags.out)
     kept = store.finished(() if flags.fresh else specs)
     if not kept and replace(flags, out=Compare.out) == Compare():
@@ -120,13 +202,32 @@ def compare(flags: Compare, command: str) -> None:
 
     runs = run_all(comparison, specs, store, kept, workers, write=write)
 
-    def report() -> None:
+    def report() -> list[Run]:
         shown = write(runs)
         earlier = len(kept) + len(shown) - len(runs)
         _report(comparison, shown, flags.out, command, tuning, earlier)
+        return shown
 
-    if writes():
-        store.until_complete(report)
+    return Compared(store.until_complete(report) if writes() else runs, trials)
+
+
+def _report_networks(
+    out: Path, compared: Mapping[str, Compared], command: str, tuning: Tuning | None
+) -> None:
+    """Writes and prints the differences over all networks, and each network's table."""
+    runs = {name: each.runs for name, each in compared.items()}
+    pooled = pooled_table(runs)
+    parts = [markdown(pooled), POOLED.format(words(measure_of(next(iter(runs.values())))))]
+    for name, of_network in runs.items():
+        parts += [f"## {name}", f"[Files]({name}/table.md)", markdown(comparison_table(of_network))]
+    write_whole(out / "table.md", "\n\n".join([*parts, provenance(command)]))
+    drawn = tuning is not None and RATE in tuning.grid
+    if drawn:
+        draw_rates(out / RATES, {name: each.trials for name, each in compared.items()})
+    print(f"\n# {len(runs)} networks\n")
+    show_table(pooled)
+    files = "table.md, " + f"{RATES}, " * drawn + ", ".join(f"{name}/" for name in runs)
+    print(f"\n{parts[1]}\nWritten to {out}: {files}.")
 
 
 def _tuning(flags: Compare) -> Tuning | None:
@@ -138,7 +239,14 @@ def _tuning(flags: Compare) -> Tuning | None:
             f"--tune-epochs is {flags.tune_epochs}, the length of trials; wanted --tune with "
             "it, or --epochs in its place."
         )
-    return Tuning(grid_of(flags.tune), flags.tune_epochs) if flags.tune else None
+    if flags.tune_seeds is not None and not flags.tune:
+        raise UserError(
+            f"--tune-seeds is {flags.tune_seeds}, the seeds of trials; wanted --tune with it, or "
+            "--seeds in its place."
+        )
+    if not flags.tune:
+        return None
+    return Tuning(grid_of(flags.tune), flags.tune_epochs, flags.tune_seeds)
 
 
 def _report(
@@ -171,7 +279,7 @@ def _report(
         *statistics_note(runs),
         *[MAPS.format(runs[0].seed)] * bool(maps),
         *[COSTS] * bool(costs),
-        *[TUNED] * (tuning is not None),
+        *tuned_note(tuning),
     ]
     note = "\n".join([*notes, *kept_note(kept, runs)])
     origin = provenance(command) + other_settings(config, command, runs)
@@ -187,7 +295,13 @@ def _report(
     print(f"Written to {out}: results.csv, curves.csv, curves.png, {drawn}table.md, {FILE}.")
     for line in others_note(Store(out), runs):
         print(line)
-    print(NEXT)
+
+
+def tuned_note(tuning: Tuning | None) -> list[str]:
+    """Says how the methods chose their settings, if they did."""
+    if tuning is None:
+        return []
+    return [TUNED if tuning.seeds is None else TUNED_FOR_ALL.format(tuning.seeds)]
 
 
 def statistics_note(runs: Sequence[Run]) -> list[str]:

@@ -37,15 +37,16 @@ class Config:
     """The name of a table's column of classes. If the flag is left out, it is the column called
     label, class, target or y, or else the only column of words, or else the last."""
     resize: int | None = None
-    """The side of squares that images become: the middle of each, resized. If the flag is left out,
-    images must have one size."""
+    """The side of squares that images become: the middle of each, resized; of arrays, whose side it
+    divides, the means of blocks. If the flag is left out, images must have one size."""
 
     model: str = ""
     """The network: mlp, cnn4, cnn9, elu11, nin, sigmoid50, vgg19, resnet18, resnet50, resnet110,
     wrn28x10, dgcnn, patches, unet, transformer, transformer-unscaled, or FILE.py:NAME, a function
-    of your own (rngs, shape, classes) -> network (see experiments/README.md). If the flag is left
-    out, the network follows the data: cnn9 for images, unet for images with label maps, dgcnn for
-    point clouds, mlp for rows of features; --dataset python needs transformer."""
+    of your own (rngs, shape, classes) -> network (see experiments/README.md). compare takes
+    several, with commas between them. If the flag is left out, the network follows the data: cnn9
+    for images, unet for images with label maps, dgcnn for point clouds, mlp for rows of features;
+    --dataset python needs transformer."""
     activation: str = "relu"
     """The activation, for methods that have none of their own: relu, leaky_relu, leaky_relu_0.2,
     elu, selu, gelu, silu, sigmoid, tanh, identity."""
@@ -68,8 +69,13 @@ class Config:
     need a --learning-rate near 0.001."""
     learning_rate: float = 0.05
     """The initial learning rate, for all methods; half a cosine takes it to 0."""
+    warm_up: float = 0.0
+    """The share of the updates in which the learning rate rises linearly from 0."""
     weight_decay: float = 1e-3
     """Weight decay on kernels (decoupled with adam); scales and biases have none."""
+    clip_layers: float | None = None
+    """The largest norm of each layer's gradient (jaxnorm.clip_by_layer_norm), for all methods but
+    those that clip gradients themselves. If the flag is left out, those alone do."""
     ghost_groups: int = 1
     """The number of groups of a batch for batch normalization (ghost batches) and the variance
     constancy loss. With 1, batch normalization uses the whole batch under --parallel jit, on any

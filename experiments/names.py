@@ -5,7 +5,7 @@ from typing import Any
 
 from experiments import listed
 from experiments.bench.compiled.flags import Compiled
-from experiments.commands import ALL, Bench, Paper
+from experiments.commands import ALL, Bench, Paper, Train
 from experiments.config import Config
 from experiments.data.load import find_source
 from experiments.errors import UserError, check_known, unknown
@@ -15,6 +15,10 @@ def check_names(command: Any) -> None:
     """Raises UserError for the first name in a command's flags that no table has."""
     if isinstance(config := getattr(command, "config", None), Config):
         _check_config(config)
+        if isinstance(command, Train) and "," in config.model:
+            raise UserError(
+                f"--model is {config.model!r}; wanted one network: compare takes several."
+            )
     if isinstance(command, Paper):
         check_known("paper item", command.item, (*listed.paper_items(), ALL))
     if isinstance(command, Bench):
@@ -26,18 +30,24 @@ def check_names(command: Any) -> None:
 
 
 def _check_config(config: Config) -> None:
-    if ":" not in config.model:  # FILE.py:NAME.
-        if config.model.endswith(".py"):
-            raise UserError(
-                f"--model is {config.model!r}, a file; wanted FILE.py:NAME, with the name of the "
-                "class or function that makes the network."
-            )
-        check_known("model", config.model, listed.models())
+    for model in map(str.strip, config.model.split(",")):
+        _check_model(model)
     if config.activation not in (known := listed.activations()):
         raise unknown("activation", config.activation, known)
     if config.augment.partition(":")[0] not in (known := listed.augmentations()):
         raise unknown("augmentation", config.augment, known)
     find_source(config.dataset)
+
+
+def _check_model(model: str) -> None:
+    if ":" in model:  # FILE.py:NAME.
+        return
+    if model.endswith(".py"):
+        raise UserError(
+            f"--model is {model!r}, a file; wanted FILE.py:NAME, with the name of the class or "
+            "function that makes the network."
+        )
+    check_known("model", model, listed.models())
 
 
 def check_values(arguments: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from experiments.errors import UserError
 _COUNTS = (
     *("train_rows", "test_rows", "resize", "batch_size", "ghost_groups", "accumulate", "clients"),
     *("refresh_every", "population_rows", "probes", "processes", "checkpoint_every"),
-    *("keep", "resume_from", "steps", "rows_per_device"),
+    *("keep", "resume_from", "steps", "rows_per_device", "tune_seeds"),
 )
 _STRENGTHS = ("weight_decay", "noise", "clip", "vcl_weight", "decay_times")
 
@@ -20,9 +20,10 @@ RANGES: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("epochs", "tune_epochs", "repeats"), (1, 10**6)),
     **{"depth": (1, 1000), "width": (1, 2**20), "channels": (1, 2**16), "side": (1, 2**12)},
     **{"sample_size": (2, 2**31 - 1), "process_id": (0, 2**31 - 1), "seed": (0, 2**32 - 1)},
-    **{"learning_rate": (1e-30, 3e38), "epsilon": (1e-6, 1e6)},
+    **{"learning_rate": (1e-30, 3e38), "clip_layers": (1e-30, 1e30), "epsilon": (1e-6, 1e6)},
     **{"dropout": (0, 0.999), "checkpoint_seconds": (0, 10**6), "seeds": (1, 10**4)},
-    **{"jobs": (1, 1024), "rate_decay": (0, 0.999), "join_timeout": (1, 10**6)},
+    **{"jobs": (1, 1024), "join_timeout": (1, 10**6)},
+    **dict.fromkeys(("rate_decay", "warm_up"), (0, 0.999)),
 }
 
 

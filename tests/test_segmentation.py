@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from examples.segmentation import NORMS, initial, mean_iou, network
+from examples.segmentation import NORMS, initial, mean_iou, network, segmented
 from tests.programs import ROOT
 
 RUNS = ROOT / "experiments" / "results" / "segmentation" / "runs.csv"
@@ -96,3 +96,9 @@ def test_two_images_are_fitted(norm: str, residual: bool) -> None:
         params, opt_state, value = step(params, opt_state)
         losses.append(float(value))
     assert losses[10] < 2 / 3 * losses[0]
+
+
+def test_objects_have_labels() -> None:
+    x, y = segmented(np.random.default_rng(0), 4, 32)
+    assert x.shape == (4, 32, 32, 3)
+    assert set(np.unique(y)) == {0, 1, 2}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from examples.networks.fast_conv import conv, shifted
+from examples.keeping.products import conv, shifted
 
 
 class Kind(NamedTuple):

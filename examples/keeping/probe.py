@@ -19,17 +19,14 @@ import numpy as np
 import optax
 
 from examples.keeping.networks import NETWORKS
+from examples.keeping.rows import Split, load_photographs, order, score, standardized
 from examples.keeping.stages import STAGES, VARIANTS, Run
 from examples.keeping.variants import Training, estimated_anew, make_training, step
-from examples.networks.tasks import load_task
-from examples.networks.training import Split, order, score, standardized
-
-CLASSES = 10
 
 #: Photographs to train on, to choose by and to report.
 ROWS = (20_000, 2_000, 5_000)
 
-#: Rows to which the start is fitted, as in `examples/networks/whole.py`.
+#: Rows to which the start is fitted.
 FITTED = 256
 
 #: Batches and rows of each from which statistics are estimated anew, the first training rows.
@@ -131,7 +128,7 @@ class Program:
 
     def _score(self, split: Split, params: Any, rows: Any) -> jax.Array:
         logits_of = lambda x: self.training.logits(params, standardized(x, split))  # noqa: E731
-        return 100 * score(logits_of, rows, CLASSES)
+        return 100 * score(logits_of, rows)
 
     def _anew(self, split: Split, params: Any) -> Any:
         x = split.train.x[: ANEW[0] * ANEW[1]].reshape(*ANEW, *split.train.x.shape[1:])
@@ -189,7 +186,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="ROWS.csv")
     parser.add_argument("--stages", nargs="+", default=list(STAGES), choices=list(STAGES))
     options = parser.parse_args()
-    split, _ = load_task("photographs", options.data, 16, ROWS)
+    split = load_photographs(options.data, 16, ROWS)
     split, code = jax.device_put(split), commit()
     program, of = None, ()
     for run in (run for stage in options.stages for run in STAGES[stage]):

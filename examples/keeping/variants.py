@@ -15,6 +15,7 @@ import optax
 import jaxnorm as jn
 from examples.keeping import averaged, reference
 from examples.keeping.averaged import Averaged
+from examples.keeping.kernels import is_kernel
 from examples.keeping.networks import (
     Kind,
     Network,
@@ -28,7 +29,6 @@ from examples.keeping.networks import (
 )
 from examples.keeping.proxy import layers_of, proxied
 from examples.keeping.reference import EPSILON, Moments, Settings, folded, moved, over_examples
-from examples.networks.kernels import is_kernel
 
 
 class Variant(NamedTuple):

@@ -1,15 +1,12 @@
-"""ResNet with bottleneck blocks, Flax Linen, after Flax's example for ImageNet.
+"""ResNet with bottleneck blocks, Flax Linen, after Flax's example for ImageNet."""
 
-``make_norm`` makes the layer after each convolution, batch normalization without one. Without
-``batch_norm`` nothing is there, and the convolutions have biases.
-"""
-
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import flax.linen as nn
 import jax
+from flax import nnx
 
 
 class Bottleneck(nn.Module):
@@ -47,27 +44,28 @@ class Identity(nn.Module):
 
 
 class BottleneckResNet(nn.Module):
-    """Three stages of two blocks."""
+    """Three stages of two blocks; without batch normalization the convolutions have biases."""
 
     classes: int
     width: int = 4
     batch_norm: bool = True
-    make_norm: Callable[..., Any] | None = None
-    make_conv: Callable[..., Any] = nn.Conv
     last_scale: float = 0.0
-    dtype: Any = None
-    momentum: float = 0.9
 
     @nn.compact
     def __call__(self, x: jax.Array, train: bool = True) -> jax.Array:
         """Returns logits."""
-        conv = partial(self.make_conv, use_bias=not self.batch_norm, dtype=self.dtype)
-        options = {"use_running_average": not train, "momentum": self.momentum}
-        norm = partial(nn.BatchNorm, dtype=self.dtype, **options)
-        norm = self.make_norm or (norm if self.batch_norm else Identity)
+        conv = partial(nn.Conv, use_bias=not self.batch_norm)
+        norm = partial(nn.BatchNorm, use_running_average=not train, momentum=0.9)
+        norm = norm if self.batch_norm else Identity
         x = nn.relu(norm(name="bn_init")(conv(self.width, (3, 3), name="conv_init")(x)))
         for stage in range(3):
             for block in range(2):
                 stride = 2 if stage and not block else 1
                 x = Bottleneck(self.width * 2**stage, stride, conv, norm, self.last_scale)(x)
         return nn.Dense(self.classes, name="head")(x.mean((1, 2)))
+
+
+def network(rngs: nnx.Rngs, shape: Sequence[int], classes: int, batch_norm: bool) -> nn.Module:
+    """Returns the network for ``compare --model``, with batch normalization or without it."""
+    del rngs, shape
+    return BottleneckResNet(classes, batch_norm=batch_norm)

@@ -1,8 +1,12 @@
 """Network of Inception blocks (Szegedy et al. 2015; Ioffe and Szegedy 2015), Haiku."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import haiku as hk
 import jax
 import jax.numpy as jnp
+from flax import nnx
 
 #: Channels of the four paths, in units of the width, per block; None is a pooling.
 BLOCKS = ((2, 3, 1, 1), (2, 4, 2, 1), None, (4, 6, 2, 2), (4, 8, 2, 2))
@@ -24,7 +28,7 @@ class ConvNorm(hk.Module):
         return jax.nn.relu(x)
 
 
-def network(x: jax.Array, train: bool, classes: int, batch_norm: bool, width: int = 4) -> jax.Array:
+def logits(x: jax.Array, train: bool, classes: int, batch_norm: bool, width: int = 4) -> jax.Array:
     """Returns logits."""
     conv = lambda channels, kernel, x: ConvNorm(channels, kernel, batch_norm)(x, train)  # noqa: E731
     x = conv(2 * width, 3, x)
@@ -43,3 +47,13 @@ def network(x: jax.Array, train: bool, classes: int, batch_norm: bool, width: in
             axis=-1,
         )
     return hk.Linear(classes, name="logits")(x.mean((1, 2)))
+
+
+def network(rngs: nnx.Rngs, shape: Sequence[int], classes: int, batch_norm: bool) -> Any:
+    """Returns the network for ``compare --model``, with batch normalization or without it."""
+    del rngs, shape
+
+    def forward(x: jax.Array, is_training: bool) -> jax.Array:
+        return logits(x, is_training, classes, batch_norm)
+
+    return hk.transform_with_state(forward)

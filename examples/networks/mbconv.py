@@ -3,7 +3,33 @@
 import jax
 from flax import nnx
 
-from examples.networks.mobilenet import ConvNorm
+
+class ConvNorm(nnx.Module):
+    """Convolution and batch normalization."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        rngs: nnx.Rngs,
+        stride: int = 1,
+        groups: int = 1,
+    ):
+        self.conv = nnx.Conv(
+            inputs,
+            outputs,
+            (kernel, kernel),
+            stride,
+            feature_group_count=groups,
+            use_bias=False,
+            rngs=rngs,
+        )
+        self.norm = nnx.BatchNorm(outputs, momentum=0.9, rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Returns normalized pre-activations."""
+        return self.norm(self.conv(x))
 
 
 class Gate(nnx.Module):

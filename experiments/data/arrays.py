@@ -23,11 +23,14 @@ KEYS = {key.lower(): key for key in (*SPLIT, *WHOLE, *MASKS)}
 
 WAY_OUT = "wanted plain numbers: save them with np.savez(path, X=X, y=y)"
 
+#: Images whose pixels are averaged at once.
+AT_ONCE = 4096
+
 #: Per value, beside its stored form: the splits in float32, and their squares.
 WORKING_BYTES = 8
 
 
-def load_npz(path: Path, seed: int) -> Dataset:
+def load_npz(path: Path, seed: int, resize: int | None = None) -> Dataset:
     """Reads and splits a file of arrays; nothing in it is ever unpickled.
 
     Args:
@@ -36,6 +39,7 @@ def load_npz(path: Path, seed: int) -> Dataset:
             takes number seed mod 4), in any case. Without a mask the seed draws a quarter of each
             class. Other arrays are not read.
         seed: chooses the split, where the file leaves it open.
+        resize: the side of squares that images become; a divisor of theirs. None keeps them.
     """
     with reading(path, WAY_OUT), zipfile.ZipFile(path) as file:
         members = {info.filename.removesuffix(".npy"): info for info in file.infolist()}
@@ -47,15 +51,17 @@ def load_npz(path: Path, seed: int) -> Dataset:
 
         sizes = {name: info.file_size for name, info in members.items()}
         arrays = _deciding(path.name, sizes, read)
-    return _split(path.name, arrays, seed, _unread(path.name, sizes, arrays))
+    notes = _unread(path.name, sizes, arrays)
+    return _split(path.name, _resized(path.name, arrays, resize), seed, notes)
 
 
-def load_npy(path: Path, seed: int) -> Dataset:
+def load_npy(path: Path, seed: int, resize: int | None = None) -> Dataset:
     """Reads and splits ``X.npy, y.npy``, ..., named like the arrays of `load_npz`, in a folder."""
     files = _npy_files(path)
     sizes = {name: file.stat().st_size for name, file in files.items()}
     arrays = _deciding(path.name, sizes, lambda name: np.load(files[name], allow_pickle=False))
-    return _split(path.name, arrays, seed, _unread(path.name, sizes, arrays))
+    notes = _unread(path.name, sizes, arrays)
+    return _split(path.name, _resized(path.name, arrays, resize), seed, notes)
 
 
 def holds_arrays(folder: Path) -> bool:
@@ -112,6 +118,39 @@ def _deciding(
         if key.startswith("X") and arrays[key].ndim == 3:  # Images without an axis of channels.
             arrays[key] = arrays[key][..., None]
     return arrays
+
+
+def _resized(name: str, arrays: dict[str, Array], side: int | None) -> dict[str, Array]:
+    """Returns the arrays with images as squares of a side, each pixel the mean of a block.
+
+    Raises:
+        UserError: for rows that are no images with one label, or sides that it does not divide.
+    """
+    if side is None:
+        return arrays
+    for key in [key for key in arrays if key.startswith("X")]:
+        X, y = arrays[key], arrays[f"y{key[1:]}"]
+        sides = X.shape[1:3]
+        if X.ndim != 4 or y.ndim > 2 or len({*sides}) > 1 or sides[0] % side:
+            raise UserError(
+                f"--resize is {side}, and {key} of {name} has shape {X.shape}, labels {y.shape}; "
+                "wanted square images (rows, side, side, channels) with one label each, whose side "
+                "is a multiple: leave it out, or resize them yourself."
+            )
+        arrays[key] = pooled(X, side)
+    return arrays
+
+
+def pooled(X: Array, side: int) -> Array:
+    """Returns images whose pixels are the means of blocks, of their type."""
+    size = X.shape[1] // side
+    blocks = X.reshape(len(X), side, size, side, size, X.shape[3])
+    made = np.empty((len(X), side, side, X.shape[3]), X.dtype)
+    for begin in range(0, len(X), AT_ONCE):
+        means = blocks[begin : begin + AT_ONCE].mean((2, 4), dtype=np.float32)
+        is_whole = np.issubdtype(X.dtype, np.integer)
+        made[begin : begin + AT_ONCE] = np.round(means) if is_whole else means
+    return made
 
 
 def _split(name: str, arrays: dict[str, Array], seed: int, notes: Sequence[str]) -> Dataset:

@@ -55,11 +55,19 @@ FORMATS = (
         "test4 (4 x rows; seed s takes row s mod 4), else a quarter of each class is drawn by the "
         "seed. X is (rows, features), (rows, height, width) or (rows, height, width, channels) of "
         "any numeric type. y holds whole numbers, words, or one-hot rows; or, in the shape (rows, "
-        "height, width) of images, a class number at each pixel. Never unpickled.",
+        "height, width) of images, a class number at each pixel. --resize makes square images "
+        "smaller by means of blocks. Never unpickled.",
         load_npz,
         suffixes=(".npz",),
+        flag="resize",
     ),
-    Format("FOLDER of .npy", "X.npy, y.npy, ... of the same names.", load_npy, is_in=holds_arrays),
+    Format(
+        "FOLDER of .npy",
+        "X.npy, y.npy, ... of the same names.",
+        load_npy,
+        is_in=holds_arrays,
+        flag="resize",
+    ),
     Format(
         "FILE.csv",
         "a table of numbers with one column of classes, words or whole numbers, in UTF-8, with "

@@ -138,6 +138,11 @@ class ClippedByLayer(Part):
 
     clip: float = 1.0
 
+    @property
+    def clips(self) -> bool:
+        """True if it clips gradients."""
+        return bool(self.clip)
+
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
         """Prepends the clipping."""
         if not self.clip:

@@ -55,6 +55,11 @@ class Method:
         """True if the network normalizes by the batch in training, and not in evaluation."""
         return any(part.has_statistics for part in self.parts)
 
+    @property
+    def clips(self) -> bool:
+        """True if a part clips gradients."""
+        return any(part.clips for part in self.parts)
+
     def style(self, style: NetworkStyle) -> NetworkStyle:
         """Returns the normalizers and the activation of the network."""
         return reduce(lambda style, part: part.style(style), self.parts, style)

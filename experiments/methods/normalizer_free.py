@@ -56,3 +56,30 @@ class NormalizerFree(Call):
         return jaxnorm.refresh_input_means(
             jaxnorm.read(apply, raw, X), optimizer_state, axis_name=axis_name
         )
+
+
+@dataclass(frozen=True)
+class LeftOut(NormalizerFree):
+    """`jaxnorm.normalizer_free` without one of its four ideas.
+
+    Attributes:
+        idea: the option of the call that is False: zero_sums, fitted, quiet or centered.
+    """
+
+    idea: str = "zero_sums"
+
+    def call(self, params: PyTree, optimizer: Optimizer, context: Context) -> Prepared:
+        """Calls the library with the option."""
+        heads = () if context.layout is context.kernels else None  # --constrain-head
+        options: dict[str, Any] = {"zero_sums": True, "quiet": True, self.idea: False}
+        return jaxnorm.normalizer_free(
+            context.logits, params, optimizer, context.rows, heads=heads, **options
+        )
+
+    def after_update(
+        self, optimizer_state: PyTree, apply: Apply, raw: PyTree, X: Array, axis_name: str | None
+    ) -> PyTree:
+        """Moves the means of the inputs, unless there are none."""
+        if self.idea == "centered":
+            return optimizer_state
+        return super().after_update(optimizer_state, apply, raw, X, axis_name)

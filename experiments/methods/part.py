@@ -124,6 +124,11 @@ class Part:
         return False
 
     @property
+    def clips(self) -> bool:
+        """True if the part clips gradients."""
+        return False
+
+    @property
     def rows_per_group(self) -> int:
         """The least number of rows of each group of a batch."""
         return 0

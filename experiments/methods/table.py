@@ -13,7 +13,7 @@ from experiments.methods.constrained import (
 )
 from experiments.methods.method import Method
 from experiments.methods.moving_average import MovingAverage
-from experiments.methods.normalizer_free import NormalizerFree
+from experiments.methods.normalizer_free import LeftOut, NormalizerFree
 from experiments.methods.normalizers import Dropout, Normalized
 from experiments.methods.own_network import QuietBranches
 from experiments.methods.population import GammaDecay, PopulationNorm
@@ -77,7 +77,7 @@ _ALL = (
     Method("gn", "group normalization, up to 16 groups of 16 values or more", (Normalized("gn"),)),
     Method(
         "normalizer-free",
-        "zero-sum weights, fitted start, quiet branches, centered inputs",
+        "zero sums, fitted start, quiet branches, centered inputs",
         (NormalizerFree(),),
     ),
     Method(
@@ -85,6 +85,17 @@ _ALL = (
         "batch normalization's training in a plain network",
         (MovingAverage(),),
     ),
+    # The call without one of its ideas, or with noise; and what its quiet branches are worth alone.
+    Method("normalizer-free-sums", "normalizer-free without zero sums", (LeftOut("zero_sums"),)),
+    Method("normalizer-free-start", "normalizer-free without its start", (LeftOut("fitted"),)),
+    Method("normalizer-free-loud", "normalizer-free, no quiet branches", (LeftOut("quiet"),)),
+    Method("normalizer-free-means", "normalizer-free, inputs not centered", (LeftOut("centered"),)),
+    Method(
+        "normalizer-free+noise",
+        "normalizer-free, noise on the scales of hidden kernels",
+        (NormalizerFree(), _NOISE),
+    ),
+    Method("bn-quiet", "bn, residual branches that start quietly", (*_BN, QuietBranches())),
     Method("rms", "root mean square normalization", (Normalized("rms"),)),
     # Constrained weight optimization, and what is left of it without some of its three ideas.
     Method("cwo", "learned scale and bias + center + sphere + noise", (*_CWO, _NOISE)),
@@ -103,7 +114,7 @@ _ALL = (
     Method("cwo-angle", "cwo-centre-sphere, units turned by the rate", (FixedStep(), *_CWO)),
     Method(
         "cwo-step",
-        "cwo with one draw of the noise per step, which all samples share",
+        "cwo, one draw of the noise per step, which all samples share",
         (*_CWO, StepNoise(0.1)),
     ),
     Method(
@@ -162,7 +173,7 @@ _ALL = (
     # Rivals.
     Method(
         "nero",
-        "Nero: weights on the sphere, gradients of units over their size",
+        "Nero: weights on the sphere, units' gradients over their size",
         (_CENTERED_GRADIENTS, UnitwiseGradients(), Constrained()),
     ),
     Method("hyperball", "Hyperball: fixed norms, steps of a fixed relative length", (Hyperball(),)),
@@ -171,7 +182,7 @@ _ALL = (
     Method("derf", "Derf in the place of a normalizer", (Normalized("derf"),)),
     Method(
         "agc",
-        "fitted start, quiet branches, adaptive gradient clipping at 0.16",
+        "fitted start, quiet branches, adaptive clipping at 0.16",
         (AdaptivelyClipped(), _VARIANCE, QuietBranches()),
     ),
     # The same but for a first layer that sees the sum of the features, too.

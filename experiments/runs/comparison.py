@@ -21,7 +21,15 @@ from experiments.models.own_code import own_code
 from experiments.runs.jobs import Make, Training, in_processes
 from experiments.runs.processes import check_same, writes
 from experiments.runs.progress import Advance, Say, is_quiet, progress
-from experiments.runs.spec import Changes, Spec, name_of, parts_beside, rows_digest, versions
+from experiments.runs.spec import (
+    PROGRAMS,
+    Changes,
+    Spec,
+    name_of,
+    parts_beside,
+    rows_digest,
+    versions,
+)
 from experiments.runs.store import Store
 from experiments.runs.tensorboard import EventFiles
 from experiments.training.chance import explained
@@ -89,6 +97,7 @@ class Comparison:
         self.dataset = self.load if derive is None else cache(partial(derive, self.load))
         self._trainers, self._of_one_device = Trainers(self._placement), Trainers()
         self._programs: dict[object, dict[str, str]] = {}
+        self._compiled: dict[object, Trainer] = {}
         self._rows = cache(lambda seed: rows_digest(self.dataset(seed)))
 
     def factory(self) -> Callable[[], "Comparison"]:
@@ -132,8 +141,16 @@ class Comparison:
         return self._programs[key]
 
     def trainer(self, spec: Spec, dataset: Dataset) -> Trainer:
-        """Returns the trainer of the spec, for any seed, on data of that shape."""
-        return self._trainer(self._trainers, self.config, spec, dataset)
+        """Returns the trainer of the spec, for any seed, on data of that shape.
+
+        Specs of one method with equal programs, which differ in their rates, share what is
+        compiled.
+        """
+        trainer = self._trainer(self._trainers, self.config, spec, dataset)
+        programs = tuple(part for part in spec.parts if part[0] in PROGRAMS)
+        if not programs:
+            return trainer
+        return trainer.by(self._compiled.setdefault((spec.method, programs), trainer))
 
     def _trainer(self, trainers: Trainers, config: Config, spec: Spec, dataset: Dataset) -> Trainer:
         config = config.changed(**dict(spec.changes))

@@ -46,7 +46,7 @@ IDENTITY = ("dataset", "data", "network")
 SHOWN = frozenset(
     {"method", "seed", "dataset", "data", "train_rows", "test_rows", "label", "resize", "held_out"}
     | {"model", "activation", "depth", "width", "channels", "constrain_head", "norm_at"}
-    | {"optimizer", "learning_rate", "weight_decay", "rate_schedule", "rate_decay", "rate_scale"}
+    | {"optimizer", "rate_schedule", "rate_decay", "warm_up", "clip_layers"}
     | {"ghost_groups", "accumulate", "epsilon", "dtype", "alpha_dropout", "head_dropout"}
     | {"growing_noise", "squared_radius", *OF_PARTS}
 )

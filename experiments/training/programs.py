@@ -14,6 +14,7 @@ from jax.extend.core import Literal
 
 from experiments.data.dataset import Dataset
 from experiments.errors import UserError
+from experiments.methods.optimizer import Rates
 from experiments.models.from_file import is_jaxpr, primitives
 from experiments.training.epoch import make_epoch
 from experiments.training.evaluate import make_evaluate
@@ -30,8 +31,8 @@ def program_digests(trainer: Trainer, dataset: Dataset) -> dict[str, str]:
     """Returns digests of the programs that train and score any seed on rows of these shapes.
 
     They are ``initialization``, ``step`` (an epoch of steps, with its batches, augmentation and
-    refreshes) and ``score``, each a digest of `program_digest`. The seed is an argument of the
-    programs, and nothing is computed.
+    refreshes) and ``score``, each a digest of `program_digest`. The seed, the learning rate and the
+    weight decay are arguments of the programs, and nothing is computed.
 
     Args:
         trainer: the trainer, on one device.
@@ -71,8 +72,10 @@ def _programs(trainer: Trainer, dataset: Dataset) -> Iterator[tuple[str, Any]]:
     ]
     train, test = rows[:2], rows[2:]
     init, epoch, score = _functions(trainer, dataset)
-    seed = jax.ShapeDtypeStruct((), np.uint32)
-    initialization, state = jax.make_jaxpr(init, return_shape=True)(seed, train[0])
+    seed, number = (jax.ShapeDtypeStruct((), dtype) for dtype in (np.uint32, np.float32))
+    rates: Any = [number, number]
+    arguments = seed, train[0], Rates(*rates)
+    initialization, state = jax.make_jaxpr(init, return_shape=True)(*arguments)
     yield "initialization", initialization
     step, (state, metrics) = jax.make_jaxpr(epoch, return_shape=True)(state, *train)
     yield "step", step

@@ -20,7 +20,7 @@ from experiments.data.reading import free_memory, refuse_too_large
 from experiments.data.stream import cropped_where_read
 from experiments.errors import UserError
 from experiments.methods.method import Method
-from experiments.methods.optimizer import make_optimizer
+from experiments.methods.optimizer import Rates, make_optimizer, rates_of, with_rates
 from experiments.methods.own_network import of_own_network
 from experiments.methods.part import Context, Optimizer
 from experiments.models.from_file import classifier, is_from_file, network_from_file
@@ -70,6 +70,32 @@ BYTES = 3 * 4
 SeededOptimizer = Callable[[Context, int | UInt[Array, ""]], Optimizer]
 
 
+class AtRates:
+    """An initialization at a learning rate and a decay, which are arguments of its program.
+
+    Args:
+        init: ``(seed, X, rates) -> state``.
+        rates: the rate and the decay.
+    """
+
+    def __init__(self, init: AheadOfTime, rates: Rates):
+        self.__wrapped__, self._rates = init, rates
+
+    def __call__(self, seed: Any, X: AnyArray) -> TrainState:
+        """Returns the initial state under a seed."""
+        state: TrainState = self.__wrapped__(seed, X, self._rates)
+        return state
+
+    def by(self, other: "AtRates") -> "AtRates":
+        """Returns the initialization by another's program."""
+        return AtRates(other.__wrapped__, self._rates)
+
+    @property
+    def compilations(self) -> int:
+        """The number of compilations."""
+        return self.__wrapped__.compilations
+
+
 class Trainer(NamedTuple):
     """The functions that train one method; compiled once, they serve every seed.
 
@@ -79,7 +105,7 @@ class Trainer(NamedTuple):
         context: the network and its layouts.
         network: ``key -> network``.
         plan: the pure functions that make up an epoch.
-        init: ``(seed (uint32), X) -> TrainState``.
+        init: ``(seed (uint32), X) -> TrainState``, at the rate and decay of the settings.
         epoch: ``(state, X, y) -> (state, metrics)``; it consumes the state.
         guarded_epoch: an epoch that stops changing the state at the first step that is not finite.
         settle: ``(state, X, y) -> state`` after an epoch, as it is scored; it consumes the state.
@@ -92,7 +118,7 @@ class Trainer(NamedTuple):
     context: Context
     network: MakeNetwork
     plan: EpochPlan
-    init: AheadOfTime
+    init: AtRates
     epoch: Runner
     guarded_epoch: Runner
     settle: Callable[[TrainState, AnyArray, AnyArray], TrainState]
@@ -108,6 +134,12 @@ class Trainer(NamedTuple):
     def placement(self) -> Placement:
         """The devices."""
         return self.plan.placement
+
+    def by(self, other: "Trainer") -> "Trainer":
+        """Returns the trainer with the compiled functions of one whose programs are equal."""
+        names = ("epoch", "guarded_epoch", "settle", "evaluate", "watch")
+        programs: dict[str, Any] = {name: getattr(other, name) for name in names}
+        return self._replace(init=self.init.by(other.init), **programs)
 
     @property
     def step(self) -> Step:
@@ -145,7 +177,9 @@ def make_trainer(
         context,
         network,
         plan,
-        init=AheadOfTime(make_init(method, context, network, optimizer, placement)),
+        init=AtRates(
+            AheadOfTime(make_init(method, context, network, optimizer, placement)), rates_of(config)
+        ),
         epoch=_runner(method, config, context, dataset, plan),
         guarded_epoch=_runner(method, config, context, dataset, guarded_plan),
         settle=_settle(method, context, placement),
@@ -323,20 +357,28 @@ def make_init(
     network: MakeNetwork,
     optimizer: SeededOptimizer,
     placement: Placement = ONE_DEVICE,
-) -> Callable[[Array, Array], TrainState]:
-    """Makes the function ``(seed, X) -> initial state`` of a run."""
+) -> Callable[..., TrainState]:
+    """Makes the function ``(seed, X, rates) -> initial state`` of a run.
 
-    def init(seed: UInt[Array, ""], X: Num[Array, "rows *shape"]) -> TrainState:
+    Without rates they are those of the optimizer's settings.
+    """
+
+    def init(
+        seed: UInt[Array, ""], X: Num[Array, "rows *shape"], rates: Rates | None = None
+    ) -> TrainState:
         init_key, _, noise_key, _ = run_keys(seed)
         functional = functionalize(network(init_key))
         own = context._replace(functional=functional)
         with keeps_batch_normalization(), needs_kernels(method, own):
             raw = method.parameters(functional.params, own, X)
         noise_seed = jax.random.bits(noise_key, (), jnp.uint32)
+        optimizer_state = optimizer(own._replace(rows=X), noise_seed).init(raw)
+        if rates is not None:
+            optimizer_state = with_rates(optimizer_state, rates)
         state = TrainState(
             raw,
             functional.state,
-            optimizer(own._replace(rows=X), noise_seed).init(raw),
+            optimizer_state,
             method.state(raw),
             seed,
             epoch=jnp.zeros((), jnp.int32),

@@ -324,3 +324,16 @@ def test_every_format_is_in_help_and_refusals_and_on_its_page():
         assert each.name.split()[0] in words
         assert each.name in str(unknown_source("x"))
         assert f"\n{each.name}: " in describe_sources()
+
+
+def test_images_of_arrays_become_means_of_blocks(tmp_path):
+    X = np.random.default_rng(0).integers(0, 256, (48, 8, 8, 3)).astype(np.uint8)
+    path, y = tmp_path / "photographs.npz", np.arange(48) % 3
+    np.savez(path, X_train=X[:36], y_train=y[:36], X_test=X[36:], y_test=y[36:])
+    blocks = [X[:, i::2, j::2].astype(float) for i in (0, 1) for j in (0, 1)]
+    small = np.round(sum(blocks) / 4)[:36]
+    expected = (small - small.mean((0, 1, 2))) / small.std((0, 1, 2))
+    np.testing.assert_allclose(load(str(path), 0, resize=4).X_train, expected, rtol=1e-4, atol=1e-5)
+    for side in (3, 16):
+        with pytest.raises(UserError, match=f"--resize is {side}, and X_train of photographs.npz"):
+            load(str(path), 0, resize=side)

@@ -239,7 +239,8 @@ def test_the_seed_of_hashes_makes_runs_of_their_own(tmp_path):
 
 #: Settings that a run's key tells, and the parts in which.
 SETTINGS = {
-    "learning_rate": (0.1, {"step"}),
+    "learning_rate": (0.1, {"settings"}),  # It is an argument of the programs.
+    "weight_decay": (0.1, {"settings"}),
     "width": (5, {*PROGRAMS}),
     "epochs": (2, {"step", "settings"}),
     "augment": ("none", set()),
@@ -271,6 +272,26 @@ def test_seeds_share_their_programs_and_not_their_rows(toy):
     one, other = comparison.specs([("bn", (), 0), ("bn", (), 1)])
     assert other.changed_parts(dict(one.parts)) == ["rows"]
     assert len(comparison._programs) == 1
+
+
+def test_rates_and_decays_share_what_is_compiled_and_not_their_runs(toy):
+    comparison = Comparison(toy)
+    chosen = [(("learning_rate", rate), ("weight_decay", rate)) for rate in (0.05, 0.2)]
+    specs = comparison.specs([("bn", changes, 0) for changes in chosen])
+    assert specs[1].changed_parts(dict(specs[0].parts)) == ["settings"]
+    one, other = (comparison.trainer(spec, comparison.dataset(0)) for spec in specs)
+    assert one.epoch is other.epoch
+    runs = [comparison(spec, NoCheckpoints()) for spec in specs]
+    assert (one.init.compilations, one.epoch.compilations) == (1, 1)
+    alone = Comparison(toy.changed(learning_rate=0.2, weight_decay=0.2))
+    (spec,) = alone.specs([("bn", (), 0)])
+    assert alone(spec, NoCheckpoints()).curve == runs[1].curve != runs[0].curve
+
+
+def test_a_method_whose_steps_have_the_length_of_the_rate_is_a_program_per_rate(toy):
+    changes = [(("learning_rate", rate),) for rate in (0.05, 0.2)]
+    one, other = Comparison(toy).specs([("hyperball", each, 0) for each in changes])
+    assert "step" in other.changed_parts(dict(one.parts))
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,8 @@ ROOMS = (
         "training",
         "runs",
     ),
-    *("training", "runs", "commands", "analysis", "compare", "train", "papers", "bench", "names"),
+    *("training", "runs", "commands", "settings_file", "analysis", "compare", "train", "papers"),
+    *("bench", "names"),
     *("cli", "__main__"),
 )
 

@@ -83,7 +83,8 @@ def test_settings_that_no_program_shows_are_a_part():
     assert len({usual, *map(settings, hidden)}) == 5
     named = {*asdict(Config()), *asdict(Protocol())} - SHOWN - FREE
     assert named == {
-        *("epochs", "batch_size", "augment", "clients", "policies", "side", "scores")
+        *("epochs", "batch_size", "augment", "clients", "policies", "side", "scores"),
+        *("learning_rate", "weight_decay", "rate_scale"),
     }, "a new setting is in the key by its name, or among SHOWN"
 
 

@@ -21,10 +21,12 @@ class Tuning(NamedTuple):
     Attributes:
         grid: the values to try.
         epochs: the epochs of a trial; None for those of the result.
+        seeds: the number of seeds whose mean chooses for all; None for a choice under each seed.
     """
 
     grid: Grid
     epochs: int | None = None
+    seeds: int | None = None
 
 
 def choose(
@@ -35,11 +37,11 @@ def choose(
     out: Path,
     workers: Workers,
     fresh: bool,
-) -> list[Task]:
-    """Returns the trainings of the result: each method under each seed with its best settings.
+) -> tuple[list[Task], list[Run]]:
+    """Returns the trainings of the result, each method under each seed at its best, and all trials.
 
-    Every combination of the grid is trained under every seed, on four fifths of its training rows;
-    the accuracy on the rest decides.
+    Every combination of the grid is trained under every seed of a trial, on four fifths of its
+    training rows; the accuracy on the rest decides.
 
     Args:
         comparison: the comparison of the results, whose config and loaded rows the trials share.
@@ -57,20 +59,33 @@ def choose(
         (method.name, changes, seed + OFFSET)
         for method in methods
         for changes in combinations(method, tuning.grid)
-        for seed in seeds
+        for seed in seeds[: tuning.seeds]
     ]
     specs, store = trials.specs(tasks), Store(out)
     kept = store.finished(() if fresh else specs)
     runs = run_all(trials, specs, store, kept, workers, "held-out")
-    chosen = [best_of(method.name, seed, runs) for method in methods for seed in seeds]
-    write_trials(out, tuning.grid, runs, chosen)
-    return [(run.method, run.changes, run.seed - OFFSET) for run in chosen]
+    best = best_of if tuning.seeds is None else best_of_all
+    chosen = {(each.name, seed): best(each.name, seed, runs) for each in methods for seed in seeds}
+    write_trials(out, tuning.grid, runs, [*chosen.values()])
+    return [(method, run.changes, seed) for (method, seed), run in chosen.items()], runs
 
 
 def best_of(method: str, seed: int, runs: Sequence[Run]) -> Run:
     """Returns the trial of a method and seed with the best held-out accuracy, then lowest loss."""
     trials = [run for run in runs if (run.method, run.seed) == (method, seed + OFFSET)]
     return max(trials, key=_merit)
+
+
+def best_of_all(method: str, seed: int, runs: Sequence[Run]) -> Run:
+    """Returns a trial at the settings with the best mean held-out accuracy over seeds."""
+    trials = [run for run in runs if run.method == method]
+
+    def merit(run: Run) -> tuple[float, float]:
+        merits = [_merit(each) for each in trials if each.changes == run.changes]
+        accuracy, loss = (math.fsum(values) / len(merits) for values in zip(*merits, strict=True))
+        return accuracy, loss
+
+    return max(trials, key=merit)
 
 
 def _merit(run: Run) -> tuple[float, float]:

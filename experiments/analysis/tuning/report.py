@@ -12,6 +12,7 @@ from experiments.analysis.colours import method_style
 from experiments.analysis.csv import write_csv
 from experiments.analysis.picture import draw_band, new_figure, picture
 from experiments.analysis.tuning.grid import Grid
+from experiments.analysis.tuning.rates import FILE, RATE, draw_rates
 from experiments.runs.comparison import OFFSET
 from experiments.runs.files import write_whole
 from experiments.runs.spec import shown
@@ -22,7 +23,7 @@ DECADE = 4.0
 
 
 def write_trials(out: Path, grid: Grid, runs: Sequence[Run], chosen: Sequence[Run]) -> None:
-    """Writes tuning.csv, with one row per trial, and tuning.png, with one panel per setting."""
+    """Writes tuning.csv, a row per trial, tuning.png, a panel per setting, and rates.png."""
     columns = ("method", "seed", *grid, "held_out_loss", "held_out_accuracy", "outcome", "chosen")
     write_csv(out / "tuning.csv", columns, (_row(run, grid, run in chosen) for run in runs))
     figure = new_figure(len(grid), width=5.5 + 2.0 / len(grid))
@@ -37,6 +38,8 @@ def write_trials(out: Path, grid: Grid, runs: Sequence[Run], chosen: Sequence[Ru
     others = ",\nother settings at their best" if len(grid) > 1 else ""
     figure.suptitle(f"held-out rows: mean and range over seeds{others}")
     write_whole(out / "tuning.png", picture(figure))
+    if RATE in grid:
+        draw_rates(out / FILE, {"": runs})
 
 
 def choices_at_ends(grid: Grid, runs: Sequence[Run]) -> list[str]:

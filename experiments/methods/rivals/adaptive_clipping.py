@@ -32,6 +32,11 @@ class AdaptivelyClipped(Part):
 
     clipping: float = 0.16
 
+    @property
+    def clips(self) -> bool:
+        """True: it clips gradients."""
+        return True
+
     def optimizer(self, optimizer: Optimizer, context: Context, seed: Any) -> Optimizer:
         """Prepends the clipping."""
 

@@ -1,15 +1,10 @@
-"""Convolutions as products of matrices, which stay fast when many networks are mapped at once.
-
-A mapped convolution is a grouped one to a GPU's library, and slow; a mapped product is a batched
-product. The functions are those of the layers of Flax, to rounding.
-"""
+"""Convolutions as products of matrices, which a CPU computes fast inside compiled loops."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
 
 
 def conv(
@@ -23,7 +18,7 @@ def conv(
     rhs_dilation: Any = None,
     **options: Any,
 ) -> jax.Array:
-    """Replaces ``jax.lax.conv_general_dilated`` in ``nnx.Conv`` and ``nn.Conv``, NHWC."""
+    """Returns ``jax.lax.conv_general_dilated`` of the same arguments, NHWC, to rounding."""
     is_depthwise = feature_group_count == x.shape[-1] == kernel.shape[-1]
     dilated = any(d != 1 for dilation in (lhs_dilation, rhs_dilation) for d in dilation or ())
     if dilated or (feature_group_count != 1 and not is_depthwise):
@@ -67,16 +62,3 @@ def shifted(
                 ),
                 (1, *strides, 1),
             )
-
-
-def with_products(model: nnx.Module) -> nnx.Module:
-    """Returns a copy of an NNX model with these functions in the place of its convolutions.
-
-    Transposed convolutions stay: as products they have other units than the layer, so that moving
-    averages are other ones.
-    """
-    model = nnx.clone(model)
-    for _, module in nnx.iter_modules(model):
-        if isinstance(module, nnx.Conv):
-            module.conv_general_dilated = conv
-    return model

@@ -1,0 +1,160 @@
+"""Comparisons over several networks, and settings files."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.analysis.pooled import pooled_table
+from experiments.analysis.tuning.choose import best_of_all
+from experiments.analysis.tuning.rates import accuracies
+from experiments.cli import _parsed, main
+from experiments.commands import Compare
+from experiments.compare import network_names
+from experiments.errors import UserError
+from experiments.models.from_file import load_maker
+from experiments.names import check_names
+from experiments.ranges import check_ranges
+from experiments.runs.comparison import OFFSET
+from experiments.settings_file import flags_of, text_of
+from experiments.training.run import Run
+from tests.experiments.toy import rows_of, run_of, save_toy
+from tests.programs import ROOT
+
+COMMITTED = sorted((ROOT / "experiments" / "results").rglob("settings.toml"))
+
+FILE = Path(__file__).parent / "own_network.py"
+
+SETTINGS = """
+methods = ["bn", "none"]
+seeds = 2
+epochs = 1
+batch-size = 16
+tune-seeds = 1
+[tune]
+learning-rate = [0.05, 0.1]
+"""
+
+
+def scored(method: str, seed: int, accuracy: float, outcome: str = "") -> Run:
+    return run_of(method, seed, accuracy, 1.0)._replace(outcome=outcome)
+
+
+def test_differences_are_paired_by_network_and_seed() -> None:
+    networks = {
+        "A": [scored("bn", 0, 0.40), scored("bn", 1, 0.44), scored("gn", 0, 0.41)],
+        "B": [scored("bn", 0, 0.50), scored("gn", 0, 0.48)],
+    }
+    networks["A"].append(scored("gn", 1, 0.46))
+    _, [(method, count, over_pairs, over_networks, _)] = pooled_table(networks)
+    assert (method, count) == ("gn", "2 of 2")
+    # Student's t of 95 % with two degrees of freedom is 4.3027, with one 12.706.
+    half = 4.3027 * np.std([1.0, 2.0, -2.0], ddof=1) / math.sqrt(3)
+    assert over_pairs == f"+0.33 [{1 / 3 - half:+.2f}, {1 / 3 + half:+.2f}]"
+    half = 12.7062 * np.std([1.5, -2.0], ddof=1) / math.sqrt(2)
+    assert over_networks == f"-0.25 [{-0.25 - half:+.2f}, {-0.25 + half:+.2f}]"
+
+
+def test_a_network_in_which_a_run_did_not_train_is_left_out_and_counted() -> None:
+    networks = {
+        "A": [scored("bn", 0, 0.40), scored("gn", 0, 0.41)],
+        "B": [scored("bn", 0, 0.50), scored("gn", 0, 0.10, "at chance")],
+    }
+    _, [(_, count, over_pairs, *_)] = pooled_table(networks)
+    assert count == "1 of 2"
+    assert over_pairs.startswith("+1.00")
+
+
+def test_networks_have_folders_of_their_names() -> None:
+    assert network_names("") == {"": ""}
+    assert network_names("mlp, a.py:Net") == {"mlp": "mlp", "Net": "a.py:Net"}
+    both = network_names("b/a.py:Net,c.py:Net")
+    assert both == {"a-Net": "b/a.py:Net", "c-Net": "c.py:Net"}
+    with pytest.raises(UserError, match="each network once"):
+        network_names("mlp,mlp")
+
+
+def test_a_choice_for_all_seeds_is_the_best_on_average() -> None:
+    runs = [
+        run_of("bn", OFFSET + seed, accuracy, 1.0)._replace(changes=(("learning_rate", rate),))
+        for rate, of_seeds in ((0.1, (0.9, 0.1)), (0.2, (0.6, 0.6)))
+        for seed, accuracy in enumerate(of_seeds)
+    ]
+    assert dict(best_of_all("bn", 5, runs).changes) == {"learning_rate": 0.2}
+    np.testing.assert_allclose(accuracies(runs, [0.1, 0.2]), [[90, 10], [60, 60]])
+
+
+def test_a_settings_file_has_the_flags_of_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(SETTINGS + "noise = [0.1]\n")
+    assert flags_of(file) == [
+        *("--methods", "bn,none", "--seeds", "2", "--epochs", "1", "--batch-size", "16"),
+        *("--tune-seeds", "1", "--tune", "learning-rate=0.05,0.1", "noise=0.1"),
+    ]
+    flags = Compare(seeds=3, tune=("noise=0.1,0.2",))
+    file.write_text(text_of(flags))
+    assert flags_of(file) == ["--seeds", "3", "--tune", "noise=0.1,0.2"]
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("sedes = 3", "did you mean 'seeds'"),
+        ('seeds = "many"', "--seeds"),
+        ("seeds = {a = 1}", "seeds"),
+        ("seeds 3", "Expected '='"),
+        ('settings = "other.toml"', "settings"),
+    ],
+)
+def test_a_wrong_settings_file_is_refused_with_its_name(
+    line: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(line)
+    assert main(["compare", "--settings", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert named in said
+    assert "mine.toml" in said
+
+
+@pytest.mark.parametrize("file", COMMITTED, ids=lambda file: file.parent.name)
+def test_committed_settings_are_flags_and_networks_of_today(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    flags = _parsed(["compare", "--settings", str(file)])
+    check_ranges(flags, Compare())
+    check_names(replace(flags, config=flags.config.changed(dataset="digits")))
+    for model in network_names(flags.config.model).values():
+        assert callable(load_maker(model))
+
+
+def test_train_takes_one_network(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--model", "mlp,cnn4"]) == 2
+    assert "compare takes several" in capsys.readouterr().err
+
+
+def test_two_networks_are_compared_and_pooled_and_their_settings_repeat(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, file = tmp_path / "out", tmp_path / "mine.toml"
+    file.write_text(f'dataset = "{save_toy(tmp_path)}"\n{SETTINGS}')
+    networks = f"{FILE}:Residual,{FILE}:Wide"
+    command = ["compare", "--settings", str(file), "--model", networks, "--out", str(out)]
+    assert main(command) == 0
+    assert (out / "rates.png").read_bytes().startswith(b"\x89PNG")
+    table = (out / "table.md").read_text()
+    assert "| method - bn | networks |" in table
+    first = {name: rows_of(out / name / "results.csv") for name in ("Residual", "Wide")}
+    for name, rows in first.items():
+        assert f"## {name}" in table
+        assert [row["method"] for row in rows] == ["bn", "bn", "none", "none"]
+        assert len({row["learning_rate"] for row in rows[:2]}) == 1
+        trials = rows_of(out / name / "tuning.csv")
+        assert {row["seed"] for row in trials} == {"0"}
+    capsys.readouterr()
+    assert main(["compare", "--settings", str(out / "settings.toml"), "--out", str(out)]) == 0
+    assert capsys.readouterr().err.count("4 of 4 runs are kept") == 4
+    assert {name: rows_of(out / name / "results.csv") for name in first} == first
