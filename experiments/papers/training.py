@@ -55,7 +55,7 @@ class GridTraining:
     def parts(self, spec: Spec) -> dict[str, str]:
         """Returns the parts of a spec's key, as this process has them."""
         data = self._dataset(spec)
-        key = spec.method, spec.changes, tuple(each.shape for each in data[:4])
+        key = spec.method, spec.changes, data.signature
         if key not in self._programs:
             self._programs[key] = program_digests(self._trainer(spec), data)
         rows = rows_digest(data)

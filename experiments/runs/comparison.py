@@ -129,7 +129,7 @@ class Comparison:
 
     def _program_digests(self, spec: Spec, dataset: Dataset) -> dict[str, str]:
         """Returns the digests of a method's programs, on one device, which its seeds share."""
-        key = spec.method, spec.changes, tuple(each.shape for each in dataset[:4])
+        key = spec.method, spec.changes, dataset.signature
         if key not in self._programs:
             config = as_groups_of_jit(self.config, self._placement).changed(nonfinite="stop")
             of_one = self._placement == ONE_DEVICE and config == self.config
