@@ -314,25 +314,22 @@ def with_others(
 ) -> list[Run]:
     """Returns runs and all others of the store of their kind, whoever trained them.
 
-    They are of one kind if they differ in method, seed and the choice from the grid alone. If
-    several are of one method and seed, the newest counts. Methods stay in the order of ``runs``;
-    seeds are sorted.
+    They are of one kind if they differ in method and seed alone. If several are of one method and
+    seed, the newest counts. Methods stay in the order of ``runs``; seeds are sorted. Runs whose
+    settings were chosen stand alone: how those of the store came to theirs, no run says.
 
     Args:
         comparison: the comparison of the runs.
         store: the store.
         specs: the specs of the runs.
         runs: the finished runs, which need not be in the store.
-        grid: the values of settings that each method chose from.
+        grid: the values of settings that each method chose from; empty without a choice.
     """
     found = {(run.method, run.seed): run for run in runs}
     others: dict[tuple[str, int], Spec] = {}
-    for row in store.rows():
+    for row in () if grid else store.rows():
         place = row.run.method, row.run.seed
-        changes = tuple((name, row.spec[name]) for name in grid if name in row.spec)
-        if any(value not in grid[name] for name, value in changes):
-            continue
-        spec = replace(specs[0], method=place[0], seed=place[1], changes=changes, parts=())
+        spec = replace(specs[0], method=place[0], seed=place[1], parts=())
         if place[0] not in METHODS or place in found or not spec.like(row.spec):
             continue
         if comparison.parts_beside(spec).items() <= row.parts.items():  # Else nothing is traced.
