@@ -160,6 +160,13 @@ def test_wrong_grids_get_one_line(written, tmp_path, capsys):
     assert said.count("\n") == 1
 
 
+def test_more_seeds_of_trials_than_of_results_are_refused(npz, tmp_path, capsys):
+    command = ["compare", "--dataset", npz, "--methods", "none", "--seeds", "3", *TINY]
+    tune = ["--tune", "learning-rate=0.05,0.1", "--tune-seeds", "5"]
+    assert main([*command, *tune, "--out", str(tmp_path)]) == 2
+    assert "--tune-seeds is 5, and --seeds 3" in capsys.readouterr().err
+
+
 def test_rows_that_are_too_few_to_hold_some_out(tmp_path, capsys):
     path = tmp_path / "few.npz"
     np.savez(path, X=np.eye(5), y=np.arange(5) % 2)
