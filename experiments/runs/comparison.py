@@ -95,7 +95,10 @@ class Comparison:
         rows = config.train_rows, config.test_rows, config.label, config.resize
         self.load = loader or cache(lambda seed: load(config.dataset, seed, *rows))
         self.dataset = self.load if derive is None else cache(partial(derive, self.load))
-        self._trainers, self._of_one_device = Trainers(self._placement), Trainers()
+        # Under jit the groups of a loss follow the devices; otherwise ghost groups stand for them.
+        grouped = self._placement if self._placement.axis_name is None else ONE_DEVICE
+        self._trainers = Trainers(self._placement)
+        self._of_one_device = Trainers(grouped=grouped)
         self._programs: dict[object, dict[str, str]] = {}
         self._compiled: dict[object, Trainer] = {}
         self._rows = cache(lambda seed: rows_digest(self.dataset(seed)))

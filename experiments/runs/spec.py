@@ -259,7 +259,8 @@ def check_config(saved: dict[str, Any], now: dict[str, Any], where: str) -> None
     if changed := [name for name in RESUMED if saved.get(name) != now.get(name)]:
         raise UserError(
             f"the checkpoint {where} has the same settings, and its {_words(changed)} are others "
-            "than here: code or data were edited since, or the network is another in each process "
+            "than here: code or data were edited since, the devices are others (the variance "
+            "constancy loss has one group per device), or the network is another in each process "
             "(over a set, for example); undo that, or give another --checkpoint-dir."
         )
 
