@@ -51,6 +51,16 @@ SHOWN = frozenset(
     | {"growing_noise", "squared_radius", *OF_PARTS}
 )
 
+#: The values of settings that a key leaves out, so that a setting which is added here with the
+#: value that runs had before it keeps their keys. They stay as they are if a default moves.
+LEFT_OUT: Mapping[str, Any] = {
+    "epochs": 10,
+    "batch_size": 64,
+    "learning_rate": 0.05,
+    "weight_decay": 1e-3,
+    "augment": "none",
+}
+
 #: The end of an error on a network, or rows, that a process has otherwise.
 UNCHANGED = (
     "a file was edited meanwhile, or the network follows the clock, NumPy's random numbers or the "
@@ -166,12 +176,12 @@ def checksum(*arrays: np.ndarray, names: Iterable[str] = ()) -> int:
 def parts_beside(described: Mapping[str, Any], rows: str) -> dict[str, str]:
     """Returns what no program of a run shows: the digests of its rows, settings and versions.
 
-    Settings that have the default of `Config` do not count, so that runs stay when one is added.
+    Settings count by their values, except those of `LEFT_OUT`.
     """
     settings = {
         name: value
         for name, value in described.items()
-        if name not in SHOWN and value != getattr(Config, name, None)
+        if name not in SHOWN and not (name in LEFT_OUT and value == LEFT_OUT[name])
     }
     return {
         "rows": rows,
