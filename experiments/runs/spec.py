@@ -191,9 +191,12 @@ def parts_beside(described: Mapping[str, Any], rows: str) -> dict[str, str]:
 
 
 def rows_digest(dataset: Dataset) -> str:
-    """Returns a digest of rows, labels and names of classes; for a stream, of its sample."""
+    """Returns a digest of rows, labels and names of classes.
+
+    For a stream it is one of its sample and of its files' names, sizes and times of change.
+    """
     stream, moments = dataset.stream, (dataset.mean, dataset.scale)
-    streamed = [] if stream is None else [len(stream.train), len(stream.test)]
+    streamed = [] if stream is None else [len(stream.train), len(stream.test), stream.files]
     arrays = [np.asarray(each) for each in (*moments, streamed) if each is not None]
     return f"{checksum(*dataset[:4], *arrays, names=dataset.classes):08x}"
 
