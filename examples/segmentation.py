@@ -13,6 +13,7 @@ noise. With ``--residual`` the network is a residual U-Net, whose skips are adde
 import argparse
 import csv
 import itertools
+import zlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from flax import nnx
 
 import jaxnorm as jn
 from examples.networks.residual_unet import ResidualUNet
+
+COLUMNS = ("norm", "rate", "seed", "steps", "miou", "statistics", "images", "network")
 
 NORMS = ("batch normalization", "GroupNorm", "normalizer-free")
 
@@ -246,6 +249,33 @@ def write_masks(path: Path, images: Any, labels: Any, predicted: dict[str, Any])
     figure.savefig(path, dpi=120)
 
 
+def settings_of(data: Path | None, shapes: bool, residual: bool) -> list[str]:
+    """Returns the images and the network of all runs of a folder; a file with its checksum."""
+    own = "" if data is None else f"{data.name} {zlib.crc32(data.read_bytes()):08x}"
+    return [own or ("shapes" if shapes else "photographs"), "residual" if residual else "U-Net"]
+
+
+def finished_runs(path: Path, settings: list[str]) -> list[list[str]]:
+    """Returns the rows of runs.csv, which is begun if it is not there.
+
+    Raises:
+        ValueError: for runs of other images or of another network, or of an earlier version.
+    """
+    if not path.exists():
+        path.write_text(f"{','.join(COLUMNS)}\n")
+    with path.open(newline="") as file:
+        header, *rows = csv.reader(file)
+    if header != list(COLUMNS):
+        raise ValueError(f"{path} has runs of an earlier version: take another --out")
+    for row in rows:
+        if row[-2:] != settings:
+            raise ValueError(
+                f"{path} has runs of {' and '.join(row[-2:])}, and this call is for "
+                f"{' and '.join(settings)}: take another --out"
+            )
+    return rows
+
+
 def main() -> None:
     """Trains what is missing, prints the mean IoU of each norm, and draws masks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -260,11 +290,11 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "runs.csv"
-    if not path.exists():
-        path.write_text("norm,rate,seed,steps,miou,statistics\n")
-    header, *finished = [line.split(",") for line in path.read_text().splitlines()]
-    if header[-1] != "statistics":
-        parser.error(f"{path} has runs that were scored otherwise: take another --out.")
+    settings = settings_of(options.data, options.shapes, options.residual)
+    try:
+        finished = finished_runs(path, settings)
+    except ValueError as error:
+        parser.error(str(error))
     x, y, test_x, test_y = load(options.data, options.shapes)
     for norm, seed, rate in itertools.product(options.norms, range(options.seeds), options.rates):
         key = [norm, f"{rate:g}", str(seed), str(options.steps)]
@@ -274,7 +304,7 @@ def main() -> None:
         rows = jax.random.randint(jax.random.key(seed), (options.steps, 2), 0, len(x))
         predict, statistics = train(norm, model, rate, rows, x, y)
         predicted = np.asarray(predict(test_x))
-        run = [*key, f"{mean_iou(predicted, test_y):.2f}", statistics]
+        run = [*key, f"{mean_iou(predicted, test_y):.2f}", statistics, *settings]
         with path.open("a", newline="") as file:
             csv.writer(file, lineterminator="\n").writerow(run)
         print(*run, flush=True)

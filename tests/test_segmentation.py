@@ -2,6 +2,7 @@
 
 import csv
 import re
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,15 @@ import numpy as np
 import optax
 import pytest
 
-from examples.segmentation import NORMS, initial, mean_iou, network, segmented
+from examples.segmentation import (
+    NORMS,
+    finished_runs,
+    initial,
+    mean_iou,
+    network,
+    segmented,
+    settings_of,
+)
 from tests.programs import ROOT
 
 RUNS = ROOT / "experiments" / "results" / "segmentation" / "runs.csv"
@@ -96,6 +105,29 @@ def test_two_images_are_fitted(norm: str, residual: bool) -> None:
         params, opt_state, value = step(params, opt_state)
         losses.append(float(value))
     assert losses[10] < 2 / 3 * losses[0]
+
+
+def test_a_folder_has_runs_of_one_network_on_one_set_of_images(tmp_path: Path) -> None:
+    path, data = tmp_path / "runs.csv", tmp_path / "own.npz"
+    data.write_bytes(b"1")
+    usual = settings_of(None, shapes=False, residual=False)
+    assert finished_runs(path, usual) == []
+    run = [NORMS[0], "0.03", "0", "800", "50.00", "2", *usual]
+    path.write_text(f"{path.read_text()}{','.join(run)}\n")
+    assert finished_runs(path, usual) == [run]
+    own = settings_of(data, shapes=False, residual=False)
+    data.write_bytes(b"2")
+    assert settings_of(data, shapes=False, residual=False) != own
+    for others in (own, settings_of(None, True, False), settings_of(None, False, True)):
+        with pytest.raises(ValueError, match="has runs of photographs and U-Net"):
+            finished_runs(path, others)
+
+
+@pytest.mark.parametrize("folder", [*SEEDS, "shapes"])
+def test_the_committed_runs_can_be_gone_on_with(folder: str) -> None:
+    path = RUNS.parent / folder / "runs.csv"
+    settings = settings_of(None, shapes=folder == "shapes", residual=folder == "residual")
+    assert finished_runs(path, settings)
 
 
 def test_objects_have_labels() -> None:

@@ -81,6 +81,12 @@ class Dataset(NamedTuple):
         return len(self.X_train) if self.stream is None else len(self.stream.train)
 
     @property
+    def signature(self) -> tuple[object, ...]:
+        """All that a training's programs depend on; datasets of one signature share programs."""
+        arrays = [(each.shape, str(each.dtype)) for each in self[:4]]
+        return self.name, self.num_classes, self.train_rows, self.stream is None, *arrays
+
+    @property
     def has_label_maps(self) -> bool:
         """True for images with a class at each pixel."""
         return are_label_maps(self.X_train, self.y_train)

@@ -14,10 +14,10 @@ from PIL import Image
 
 from experiments.data.crops import at_random, middle
 from experiments.data.dataset import Dataset, Labels, Rows, check_classes
-from experiments.data.images import TESTS, Content, find_images, read_picture
+from experiments.data.images import TESTS, Content, Images, find_images, read_picture
 from experiments.data.reading import reading
-from experiments.data.stream import Stream, make_streamed
-from experiments.data.tfds import FEATURES, labelled
+from experiments.data.stream import Stream, fingerprint, make_streamed
+from experiments.data.tfds import FEATURES, fingerprint_of, labelled
 from experiments.errors import UserError
 
 
@@ -95,9 +95,9 @@ def load_pictures(path: Path, side: int) -> Dataset:
     prepared = sorted(path.glob(f"**/{FEATURES}")) if not (path / "train").is_dir() else []
     if prepared:
         train, test, classes = _records(prepared[-1].parent)
-        return make_streamed(
-            path.name, Stream(Pictures(train, side), Pictures(test, side)), classes
-        )
+        files = fingerprint_of(prepared[-1].parent)
+        stream = Stream(Pictures(train, side), Pictures(test, side), files=files)
+        return make_streamed(path.name, stream, classes)
     images = find_images(path)
     if images.test is None:
         raise UserError(
@@ -108,7 +108,14 @@ def load_pictures(path: Path, side: int) -> Dataset:
     check_classes(path.name, y_train, y_test, images.classes)
     train = Pictures(Files(list(images.train.values()), y_train), side)
     test = Pictures(Files(list(images.test.values()), y_test), side)
-    return make_streamed(path.name, Stream(train, test), images.classes, images.notes)
+    stream = Stream(train, test, files=_fingerprint(images))
+    return make_streamed(path.name, stream, images.classes, images.notes)
+
+
+def _fingerprint(images: Images) -> int:
+    places = {**images.train, **(images.test or {})}
+    found = {str(place): file.stat() for place, file in places.items() if isinstance(file, Path)}
+    return fingerprint((name, stat.st_size, int(stat.st_mtime)) for name, stat in found.items())
 
 
 def _records(folder: Path) -> tuple[Any, Any, Sequence[str]]:

@@ -1,7 +1,8 @@
 """Data too large for the device: read in batches, in an order that the seed and epoch decide."""
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -57,11 +58,13 @@ class Stream(NamedTuple):
         train: the training rows, as `Source` gives them or anything else of its kind.
         test: the test rows.
         crops: whether training rows are cropped at random where they are read.
+        files: the `fingerprint` of the files that the rows are in; 0 if they are in none.
     """
 
     train: Any
     test: Any
     crops: bool = False
+    files: int = 0
 
     def batches(
         self,
@@ -98,6 +101,15 @@ class Stream(NamedTuple):
         """Yields all test rows in order; the last batch may be smaller."""
         rows = range(len(self.test))
         return on_device(_read_ahead(self.test, [rows[i : i + size] for i in rows[::size]]), put)
+
+
+def fingerprint(files: Iterable[tuple[str, int, int]]) -> int:
+    """Returns a checksum of files too large to be read for one.
+
+    Args:
+        files: the name, the size and the time of the last change of each, in seconds.
+    """
+    return zlib.crc32(repr(sorted(files)).encode(errors="surrogateescape"))
 
 
 def on_device(batches: Iterator[tuple[Rows, Labels]], put: Put) -> Iterator[tuple[Array, Array]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.data.dataset import Dataset, Labels, Rows, make_dataset
 from experiments.data.reading import reading
-from experiments.data.stream import Source, Stream, make_streamed
+from experiments.data.stream import Source, Stream, fingerprint, make_streamed
 from experiments.errors import UserError, library
 
 #: As float32; datasets up to this size are read once and stay on the device.
@@ -44,7 +44,15 @@ def load_tfds(name: str) -> Dataset | None:
         train, test, classes, size = _opened(name, builder)
         if size <= IN_MEMORY_BYTES:
             return make_dataset(name, _read(train), _read(test), classes=classes)
-    return make_streamed(name, Stream(train, test), classes)
+        files = fingerprint_of(builder.data_dir)
+    return make_streamed(name, Stream(train, test, files=files), classes)
+
+
+def fingerprint_of(folder: Any) -> int:
+    """Returns the `fingerprint` of a prepared dataset's files, on a disk or in a bucket."""
+    paths = importlib.import_module("etils.epath").Path(folder).iterdir()
+    found = {path.name: path.stat() for path in paths}
+    return fingerprint((name, stat.length, int(stat.mtime)) for name, stat in found.items())
 
 
 def _prepared(tfds: Any, name: str) -> Any:

@@ -1,6 +1,5 @@
-"""The data of an item: the user's folder or the bundled digits, and fingerprints of folders."""
+"""The data of an item: the user's folder or the bundled digits."""
 
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from experiments.data.clouds import holds_clouds, holds_meshes
 from experiments.data.dataset import Dataset
 from experiments.data.load import SUFFIXES, load
 from experiments.data.pictures import load_pictures
-from experiments.data.reading import reading
 from experiments.errors import UserError
 
 #: The data of the reduced presets without --data-dir.
@@ -144,11 +142,3 @@ def enlarged(data: Dataset) -> Dataset:
         return X.repeat(factor, 1).repeat(factor, 2)
 
     return data._replace(X_train=larger(data.X_train), X_test=larger(data.X_test))
-
-
-def fingerprint(folder: Path) -> int:
-    """Returns a checksum of the names and sizes of a folder's files."""
-    with reading(folder, "wanted the data: give their folder as --data-dir"):
-        files = sorted(each for each in folder.rglob("*") if each.is_file())
-        named = (f"{each.relative_to(folder).as_posix()} {each.stat().st_size}\n" for each in files)
-        return zlib.crc32("".join(named).encode(errors="surrogateescape"))

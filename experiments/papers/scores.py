@@ -1,5 +1,7 @@
 """Measures of a trained network besides its accuracy: of its logits, or its weights."""
 
+import hashlib
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import jax
@@ -47,6 +49,14 @@ def gamma_squared(params: PyTree) -> float:
 
 #: Measures of the parameters, by name.
 WEIGHT_SCORES: Mapping[str, Callable[[PyTree], float]] = {"gamma_squared": gamma_squared}
+
+
+def version_of(names: Sequence[str]) -> str:
+    """Returns a digest of the source of scores, which run outside of a training's programs."""
+    scores = [{**SCORES, **WEIGHT_SCORES}[name] for name in sorted(names)]
+    around = (scores_of, _test_batches, evaluated_weights, standardized, scales_and_biases)
+    source = "\n".join(inspect.getsource(each) for each in (*scores, *around))
+    return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
 def scores_of(

@@ -14,10 +14,10 @@ from experiments.methods.constrained import Sphere
 from experiments.methods.method import Method
 from experiments.methods.scale_noise import ScaleNoise
 from experiments.methods.table import METHODS
-from experiments.papers.data import find, fingerprint, load_data
+from experiments.papers.data import load_data
 from experiments.papers.grid import Cell, Protocol
 from experiments.papers.item import Context
-from experiments.papers.scores import scores_of
+from experiments.papers.scores import scores_of, version_of
 from experiments.runs.comparison import execute
 from experiments.runs.spec import Spec, parts_beside, rows_digest
 from experiments.runs.store import Store
@@ -55,13 +55,12 @@ class GridTraining:
     def parts(self, spec: Spec) -> dict[str, str]:
         """Returns the parts of a spec's key, as this process has them."""
         data = self._dataset(spec)
-        key = spec.method, spec.changes, tuple(each.shape for each in data[:4])
+        key = spec.method, spec.changes, data.signature
         if key not in self._programs:
             self._programs[key] = program_digests(self._trainer(spec), data)
-        rows = rows_digest(data)
-        if data.stream is not None and self._data_dir is not None:  # Its rows are a sample.
-            rows += f" {fingerprint(Path(find(self._data_dir, spec.data)))}"
-        return self._programs[key] | parts_beside(spec.described, rows)
+        names = self._setting(spec).scores
+        scores = {"scores": version_of(names)} if names else {}
+        return self._programs[key] | scores | parts_beside(spec.described, rows_digest(data))
 
     def _setting(self, spec: Spec) -> Protocol:
         return self._protocol.changed(**dict(spec.changes))

@@ -95,7 +95,10 @@ class Comparison:
         rows = config.train_rows, config.test_rows, config.label, config.resize
         self.load = loader or cache(lambda seed: load(config.dataset, seed, *rows))
         self.dataset = self.load if derive is None else cache(partial(derive, self.load))
-        self._trainers, self._of_one_device = Trainers(self._placement), Trainers()
+        # Under jit the groups of a loss follow the devices; otherwise ghost groups stand for them.
+        grouped = self._placement if self._placement.axis_name is None else ONE_DEVICE
+        self._trainers = Trainers(self._placement)
+        self._of_one_device = Trainers(grouped=grouped)
         self._programs: dict[object, dict[str, str]] = {}
         self._compiled: dict[object, Trainer] = {}
         self._rows = cache(lambda seed: rows_digest(self.dataset(seed)))
@@ -129,7 +132,7 @@ class Comparison:
 
     def _program_digests(self, spec: Spec, dataset: Dataset) -> dict[str, str]:
         """Returns the digests of a method's programs, on one device, which its seeds share."""
-        key = spec.method, spec.changes, tuple(each.shape for each in dataset[:4])
+        key = spec.method, spec.changes, dataset.signature
         if key not in self._programs:
             config = as_groups_of_jit(self.config, self._placement).changed(nonfinite="stop")
             of_one = self._placement == ONE_DEVICE and config == self.config
@@ -314,25 +317,22 @@ def with_others(
 ) -> list[Run]:
     """Returns runs and all others of the store of their kind, whoever trained them.
 
-    They are of one kind if they differ in method, seed and the choice from the grid alone. If
-    several are of one method and seed, the newest counts. Methods stay in the order of ``runs``;
-    seeds are sorted.
+    They are of one kind if they differ in method and seed alone. If several are of one method and
+    seed, the newest counts. Methods stay in the order of ``runs``; seeds are sorted. Runs whose
+    settings were chosen stand alone: how those of the store came to theirs, no run says.
 
     Args:
         comparison: the comparison of the runs.
         store: the store.
         specs: the specs of the runs.
         runs: the finished runs, which need not be in the store.
-        grid: the values of settings that each method chose from.
+        grid: the values of settings that each method chose from; empty without a choice.
     """
     found = {(run.method, run.seed): run for run in runs}
     others: dict[tuple[str, int], Spec] = {}
-    for row in store.rows():
+    for row in () if grid else store.rows():
         place = row.run.method, row.run.seed
-        changes = tuple((name, row.spec[name]) for name in grid if name in row.spec)
-        if any(value not in grid[name] for name, value in changes):
-            continue
-        spec = replace(specs[0], method=place[0], seed=place[1], changes=changes, parts=())
+        spec = replace(specs[0], method=place[0], seed=place[1], parts=())
         if place[0] not in METHODS or place in found or not spec.like(row.spec):
             continue
         if comparison.parts_beside(spec).items() <= row.parts.items():  # Else nothing is traced.

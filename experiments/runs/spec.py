@@ -51,6 +51,16 @@ SHOWN = frozenset(
     | {"growing_noise", "squared_radius", *OF_PARTS}
 )
 
+#: The values of settings that a key leaves out, so that a setting which is added here with the
+#: value that runs had before it keeps their keys. They stay as they are if a default moves.
+LEFT_OUT: Mapping[str, Any] = {
+    "epochs": 10,
+    "batch_size": 64,
+    "learning_rate": 0.05,
+    "weight_decay": 1e-3,
+    "augment": "none",
+}
+
 #: The end of an error on a network, or rows, that a process has otherwise.
 UNCHANGED = (
     "a file was edited meanwhile, or the network follows the clock, NumPy's random numbers or the "
@@ -166,12 +176,12 @@ def checksum(*arrays: np.ndarray, names: Iterable[str] = ()) -> int:
 def parts_beside(described: Mapping[str, Any], rows: str) -> dict[str, str]:
     """Returns what no program of a run shows: the digests of its rows, settings and versions.
 
-    Settings that have the default of `Config` do not count, so that runs stay when one is added.
+    Settings count by their values, except those of `LEFT_OUT`.
     """
     settings = {
         name: value
         for name, value in described.items()
-        if name not in SHOWN and value != getattr(Config, name, None)
+        if name not in SHOWN and not (name in LEFT_OUT and value == LEFT_OUT[name])
     }
     return {
         "rows": rows,
@@ -181,9 +191,12 @@ def parts_beside(described: Mapping[str, Any], rows: str) -> dict[str, str]:
 
 
 def rows_digest(dataset: Dataset) -> str:
-    """Returns a digest of rows, labels and names of classes; for a stream, of its sample."""
+    """Returns a digest of rows, labels and names of classes.
+
+    For a stream it is one of its sample and of its files' names, sizes and times of change.
+    """
     stream, moments = dataset.stream, (dataset.mean, dataset.scale)
-    streamed = [] if stream is None else [len(stream.train), len(stream.test)]
+    streamed = [] if stream is None else [len(stream.train), len(stream.test), stream.files]
     arrays = [np.asarray(each) for each in (*moments, streamed) if each is not None]
     return f"{checksum(*dataset[:4], *arrays, names=dataset.classes):08x}"
 
@@ -259,7 +272,8 @@ def check_config(saved: dict[str, Any], now: dict[str, Any], where: str) -> None
     if changed := [name for name in RESUMED if saved.get(name) != now.get(name)]:
         raise UserError(
             f"the checkpoint {where} has the same settings, and its {_words(changed)} are others "
-            "than here: code or data were edited since, or the network is another in each process "
+            "than here: code or data were edited since, the devices are others (the variance "
+            "constancy loss has one group per device), or the network is another in each process "
             "(over a set, for example); undo that, or give another --checkpoint-dir."
         )
 

@@ -148,9 +148,21 @@ class Trainer(NamedTuple):
 
 
 def make_trainer(
-    method: Method, config: Config, dataset: Dataset, placement: Placement = ONE_DEVICE
+    method: Method,
+    config: Config,
+    dataset: Dataset,
+    placement: Placement = ONE_DEVICE,
+    grouped: Placement | None = None,
 ) -> Trainer:
     """Makes the trainer of a method for datasets of the same shapes as ``dataset``.
+
+    Args:
+        method: the method.
+        config: the settings.
+        dataset: has the shapes of the rows.
+        placement: the devices.
+        grouped: the devices whose groups a batch has, if they are not those of the placement: one
+            device then computes what these compute under jit.
 
     Raises:
         UserError: for data, devices, a method or a network that do not go together.
@@ -160,7 +172,7 @@ def make_trainer(
     rows = rows_per_client(dataset, config.clients) if config.clients else dataset.train_rows
     steps = config.epochs * steps_per_epoch(rows, config.batch_size)
 
-    groups = batch_groups(method, config, placement)
+    groups = batch_groups(method, config, placement if grouped is None else grouped)
     network = _network(method, config.changed(ghost_groups=groups.batch_norm), dataset)
     context = _context(method, network, config, dataset, groups, placement)
     optimizer = partial(_optimizer, method, config, steps, rows)
@@ -260,10 +272,16 @@ class Trainers:
     Args:
         placement: the devices.
         most: the number of the newest that are kept.
+        grouped: the devices whose groups a batch has, if they are others (`make_trainer`).
     """
 
-    def __init__(self, placement: Placement = ONE_DEVICE, most: float = math.inf):
-        self._placement, self._most = placement, most
+    def __init__(
+        self,
+        placement: Placement = ONE_DEVICE,
+        most: float = math.inf,
+        grouped: Placement | None = None,
+    ):
+        self._placement, self._most, self._grouped = placement, most, grouped
         self._made: dict[tuple[object, ...], Trainer] = {}
 
     def of(self, method: Method, config: Config, dataset: Dataset) -> Trainer:
@@ -272,7 +290,8 @@ class Trainers:
         if key not in self._made:
             while len(self._made) >= self._most:
                 del self._made[next(iter(self._made))]
-            self._made[key] = make_trainer(method, config, dataset, self._placement)
+            made = make_trainer(method, config, dataset, self._placement, self._grouped)
+            self._made[key] = made
         return self._made[key]
 
 

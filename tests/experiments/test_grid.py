@@ -16,7 +16,6 @@ from experiments.papers.data import (
     described,
     enlarged,
     find,
-    fingerprint,
     load_data,
     subset,
 )
@@ -119,13 +118,31 @@ def test_runs_on_other_data_are_not_taken_for_these(tmp_path):
     assert len({rows(folder) for folder in (one, other, None)}) == 3
 
 
-def test_a_folder_of_pictures_is_known_by_its_files(tmp_path):
-    for name in ("here", "there"):
-        (tmp_path / name / "train").mkdir(parents=True)
-        (tmp_path / name / "train" / "a.jpg").write_bytes(b"123")
-    assert fingerprint(tmp_path / "here") == fingerprint(tmp_path / "there")
-    (tmp_path / "there" / "train" / "b.jpg").write_bytes(b"123")
-    assert fingerprint(tmp_path / "here") != fingerprint(tmp_path / "there")
+def test_datasets_of_equal_shapes_and_other_classes_have_programs_of_their_own(tmp_path):
+    folder = saved(tmp_path / "both", rows=20)
+    X = np.load(folder / "cifar10.npz")["X"]
+    np.savez(folder / "cifar100.npz", X=X, y=np.arange(20) % 4)
+    training = GridTraining(PROTOCOL.changed(train_rows=8, test_rows=4, batch_size=4), folder)
+
+    def step(name):
+        cell = GRID.cells[0]._replace(dataset=name)
+        return training.parts(spec_of(cell, 0, PROTOCOL))["step"]
+
+    assert step("cifar10") != step("cifar100")
+
+
+def test_an_edited_score_is_another_run(tmp_path, monkeypatch):
+    cell = GRID.cells[0]._replace(changes={"scores": ("class_accuracy",)})
+    training = GridTraining(PROTOCOL.changed(train_rows=8, test_rows=4, batch_size=4), None)
+
+    def parts(cell):
+        return training.parts(spec_of(cell, 0, PROTOCOL))
+
+    usual, plain = parts(cell), parts(GRID.cells[0])
+    monkeypatch.setitem(SCORES, "class_accuracy", lambda logits, labels: 0.0)
+    edited = parts(cell)
+    assert {name for name in usual if usual[name] != edited[name]} == {"scores"}
+    assert parts(GRID.cells[0]) == plain
 
 
 def trained(accuracies):

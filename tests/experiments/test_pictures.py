@@ -16,6 +16,7 @@ from experiments.data.stream import Stream, cropped_where_read, make_streamed
 from experiments.data.tfds import labelled
 from experiments.errors import UserError
 from experiments.papers.data import load_data
+from experiments.runs.spec import rows_digest
 from tests.experiments.records import write_records
 
 SIDE = 8
@@ -122,6 +123,18 @@ def test_crops_are_taken_where_pictures_are_whole(folder):
     assert cropped_where_read(streamed, "flip") == (streamed, "flip")
     in_memory = streamed._replace(stream=None)
     assert cropped_where_read(in_memory, "resized-crop-flip") == (in_memory, "resized-crop-flip")
+
+
+def test_pictures_of_a_stream_are_known_by_their_files(folder, tmp_path):
+    def rows():
+        return rows_digest(load_pictures(tmp_path, SIDE))
+
+    shutil.copytree(folder / "imagenet", tmp_path, dirs_exist_ok=True)
+    usual = rows()
+    assert usual == rows_digest(load_pictures(folder / "imagenet", SIDE))
+    file = next((tmp_path / "train").rglob("*.png"))
+    os.utime(file, (0, 0))  # As an edit that leaves its size.
+    assert rows() != usual
 
 
 def test_a_folder_without_pictures_is_no_class(folder, tmp_path):

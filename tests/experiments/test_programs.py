@@ -267,6 +267,18 @@ def test_a_setting_shows_in_the_parts_that_it_changes(name, toy):
     assert {*other.changed_parts(dict(one.parts))} == expected
 
 
+def test_the_groups_of_a_loss_follow_the_devices_under_jit(toy):
+    def parts(method, **changes):
+        comparison = Comparison(toy.changed(sample_size=2, batch_size=32, **changes))
+        return dict(spec_of(comparison, method).parts)
+
+    meshes = ["data=1,model=8", "data=2,model=4", "data=8"]
+    one, two, eight = (parts("vcl", mesh=mesh) for mesh in meshes)
+    assert len({each["step"] for each in (one, two, eight)}) == 3
+    assert parts("vcl", parallel="shard_map") == eight
+    assert parts("bn", mesh=meshes[0]) == parts("bn", mesh=meshes[2])
+
+
 def test_seeds_share_their_programs_and_not_their_rows(toy):
     comparison = Comparison(toy)
     one, other = comparison.specs([("bn", (), 0), ("bn", (), 1)])

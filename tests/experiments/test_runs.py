@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +81,15 @@ def test_settings_that_no_program_shows_are_a_part():
         assert settings(shown) == usual
     hidden = (Config(epochs=3), Config(augment="flip"), Config(clients=2), Config(batch_size=8))
     assert len({usual, *map(settings, hidden)}) == 5
+
+    @dataclass(frozen=True)
+    class Moved(Config):
+        learning_rate: float = 0.1
+        weight_decay: float = 0.0
+
+    here, usual_values = Moved(learning_rate=0.05, weight_decay=1e-3), Config()
+    assert settings(here) == settings(usual_values) != settings(Moved())
+    assert settings(Moved()) == settings(Config(learning_rate=0.1, weight_decay=0.0))
     named = {*asdict(Config()), *asdict(Protocol())} - SHOWN - FREE
     assert named == {
         *("epochs", "batch_size", "augment", "clients", "policies", "side", "scores"),

@@ -1,5 +1,6 @@
 """TensorFlow Datasets without TensorFlow: read whole, or in batches while training."""
 
+import os
 import shutil
 import sys
 
@@ -14,6 +15,7 @@ from experiments.data import tfds as sources
 from experiments.data.load import load
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
+from experiments.runs.spec import rows_digest
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.fit import fit
 from experiments.training.trainer import make_trainer
@@ -147,6 +149,18 @@ def test_streamed_training_is_training_on_the_same_batches(whole, streamed):
 def test_the_test_rows_are_evaluated_in_parts_of_any_size(streamed):
     sizes = [len(y) for _, y in streamed.stream.test_batches(8)]
     assert sizes == [8, 8, 5]
+
+
+def test_rows_that_are_relabelled_outside_of_the_sample_are_other_rows(
+    streamed, prepared, tmp_path, monkeypatch
+):
+    """An edit of the same size changes the file's time, and the sample need not see it."""
+    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    assert rows_digest(load("tiny_pictures", 0)) == rows_digest(streamed)
+    file = next(tmp_path.rglob("*train*"))
+    os.utime(file, (0, 0))
+    assert rows_digest(load("tiny_pictures", 0)) != rows_digest(streamed)
 
 
 def test_what_cannot_be_read_is_said_in_one_line(tmp_path, monkeypatch, capsys):

@@ -8,6 +8,7 @@ from experiments.analysis.csv import write_csv
 from experiments.analysis.tuning.transfer import Transfer, Trial, best_octave, read, table
 from experiments.config import Config
 from experiments.data.bundled import load_characters
+from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.training.trainer import make_trainer
 
@@ -15,7 +16,7 @@ OCTAVES = range(-6, -2)
 
 
 def trials(method, size, best, seed=0):
-    return [Trial(method, size, seed, n, round(1.0 + (n - best) ** 2, 5)) for n in OCTAVES]
+    return [Trial(method, size, 64, 8, seed, n, round(1.0 + (n - best) ** 2, 5)) for n in OCTAVES]
 
 
 def test_the_best_rate_is_the_lowest_point_of_the_parabola():
@@ -34,6 +35,25 @@ def test_the_table_has_the_loss_at_the_first_size_s_rate(tmp_path):
     assert rows[0] == ("none", "2x32", "-4.0", "1.000", "1.000")
     assert rows[1] == ("none", "2x64", "-5.2", "1.040", "2.440")
     assert rows[2][:2] == ("wn", "2x32")
+
+
+def test_trials_of_another_length_are_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(Transfer, "training", lambda self, *_: lambda seed: float(self.steps))
+    flags = {"methods": "none", "sizes": "1x4", "seeds": 1, "octaves": (-6, -5), "out": tmp_path}
+    for steps in (2, 4):
+        Transfer(**flags, steps=steps).run("command")
+    assert [trial.loss for trial in read(tmp_path / "rates.csv")] == [2.0, 2.0, 4.0, 4.0]
+    page = (tmp_path / "table.md").read_text()
+    assert "4.000" in page
+    assert "2.000" not in page
+    write_csv(tmp_path / "rates.csv", ("method", "size", "seed", "octave", "loss"), [])
+    with pytest.raises(UserError, match="has no column steps"):
+        Transfer(**flags).run("command")
+
+
+def test_methods_with_refreshes_are_refused():
+    with pytest.raises(UserError, match="renews statistics between its steps"):
+        Transfer(batch_size=2, steps=2).training(METHODS["pn"], "1x4", -5)
 
 
 @pytest.mark.slow

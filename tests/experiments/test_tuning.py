@@ -10,10 +10,12 @@ from experiments.analysis.tuning.grid import combinations, grid_of
 from experiments.analysis.tuning.held_out import held_out
 from experiments.analysis.tuning.report import choices_at_ends
 from experiments.cli import main
+from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.methods.table import METHODS
-from experiments.runs.comparison import OFFSET
+from experiments.runs.comparison import OFFSET, Comparison, with_others
 from experiments.runs.spec import name_of
+from experiments.runs.store import Store
 from tests.experiments.toy import rows_of, run_of, save_toy, toy_dataset
 
 TINY = ["--depth", "1", "--width", "8", "--epochs", "2", "--batch-size", "16", "--model", "mlp"]
@@ -77,6 +79,19 @@ def test_finished_trials_are_kept(tuned, capsys):
     said = capsys.readouterr().err
     assert "12 of 12 runs are kept" in said
     assert "4 of 4 runs are kept" in said
+
+
+def test_a_tuned_comparison_shows_its_own_runs_alone(npz, tmp_path):
+    """A run of the folder at the usual rate is shown without --tune, and not beside a choice."""
+    settings = {"depth": 1, "width": 8, "epochs": 2, "batch_size": 16, "model": "mlp"}
+    comparison, store = Comparison(Config(dataset=npz, **settings)), Store(tmp_path)
+    plain, earlier = comparison.specs([("none", (), 0), ("none", (), 2)])
+    store.add(earlier, run_of("none", 2, 0.5))
+    runs, rate = [run_of("none", 0, 0.5)], ("learning_rate", 0.1)
+    assert [run.seed for run in with_others(comparison, store, [plain], runs)] == [0, 2]
+    (tuned,) = comparison.specs([("none", (rate,), 0)])
+    grid = {"learning_rate": (0.05, 0.1)}
+    assert with_others(comparison, store, [tuned], runs, grid) == runs
 
 
 def test_trials_see_training_rows_alone_and_each_of_them_once():
@@ -143,6 +158,13 @@ def test_wrong_grids_get_one_line(written, tmp_path, capsys):
     said = capsys.readouterr().err
     assert WRONG[written] in said
     assert said.count("\n") == 1
+
+
+def test_more_seeds_of_trials_than_of_results_are_refused(npz, tmp_path, capsys):
+    command = ["compare", "--dataset", npz, "--methods", "none", "--seeds", "3", *TINY]
+    tune = ["--tune", "learning-rate=0.05,0.1", "--tune-seeds", "5"]
+    assert main([*command, *tune, "--out", str(tmp_path)]) == 2
+    assert "--tune-seeds is 5, and --seeds 3" in capsys.readouterr().err
 
 
 def test_rows_that_are_too_few_to_hold_some_out(tmp_path, capsys):

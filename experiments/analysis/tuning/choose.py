@@ -9,6 +9,7 @@ from experiments.analysis.tuning.grid import Grid, combinations
 from experiments.analysis.tuning.held_out import held_out
 from experiments.analysis.tuning.report import write_trials
 from experiments.config import Workers
+from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.runs.comparison import OFFSET, Comparison, Task, run_all
 from experiments.runs.store import Store
@@ -51,7 +52,15 @@ def choose(
         out: the folder for the store, tuning.csv and tuning.png.
         workers: the processes, or the cluster, of the trials.
         fresh: if True, trials that are in the store are trained again.
+
+    Raises:
+        UserError: for more seeds of trials than of results.
     """
+    if tuning.seeds is not None and tuning.seeds > len(seeds):
+        raise UserError(
+            f"--tune-seeds is {tuning.seeds}, and --seeds {len(seeds)}; wanted trials under some "
+            "or all of the seeds of the results: take fewer --tune-seeds, or more --seeds."
+        )
     config = comparison.config
     config = config.changed(epochs=tuning.epochs or config.epochs)
     trials = Comparison(config, held_out, comparison.load)

@@ -23,6 +23,7 @@ from experiments.analysis.statistics import mean_and_deviation
 from experiments.analysis.table import Table, markdown, provenance
 from experiments.config import Config
 from experiments.data.bundled import load_characters
+from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.methods.table import find_methods
 from experiments.runs.files import prepare_folder, write_whole
@@ -39,6 +40,8 @@ class Trial(NamedTuple):
 
     method: str
     size: str
+    steps: int
+    batch_size: int
     seed: int
     octave: int
     loss: float
@@ -64,23 +67,30 @@ class Transfer:
     """The folder of rates.csv and table.md. What is in rates.csv is not trained again."""
 
     def run(self, command: str) -> None:
-        """Trains what is not in rates.csv yet, and writes the table of all that is."""
+        """Trains what is not in rates.csv yet, and writes the table of all with these steps."""
         path, (first, last) = prepare_folder(self.out) / "rates.csv", self.octaves
         trials = read(path)
         known, octaves = {trial[:-1] for trial in trials}, range(first, last + 1)
         grid = itertools.product(find_methods(self.methods), self.sizes.split(","), octaves)
         for method, size, octave in grid:
-            names = [(method.name, size, seed, octave) for seed in range(self.seeds)]
+            length = self.steps, self.batch_size
+            names = [(method.name, size, *length, seed, octave) for seed in range(self.seeds)]
             if missing := [name for name in names if name not in known]:
                 train = self.training(method, size, octave)
-                trials += [Trial(*name, train(name[2])) for name in missing]
+                trials += [Trial(*name, train(name[-2])) for name in missing]
                 write_csv(path, Trial._fields, trials)
-        page = f"{markdown(table(trials))}\n\n{provenance(command)}"
+        shown = [t for t in trials if (t.steps, t.batch_size) == (self.steps, self.batch_size)]
+        page = f"{markdown(table(shown))}\n\n{provenance(command)}"
         write_whole(self.out / "table.md", page)
         print(page)
 
     def training(self, method: Method, size: str, octave: int) -> Callable[[int], float]:
         """Returns a function from a seed to the mean loss of the last quarter of the steps."""
+        if method.refreshes():
+            raise UserError(
+                f"{method.name} renews statistics between its steps, which this command leaves "
+                "out; wanted methods without that: take it out of --methods."
+            )
         depth, width = map(int, size.split("x"))
         sizes = Config(model="transformer", depth=depth, width=width, batch_size=self.batch_size)
         config = sizes.changed(optimizer="adam", epochs=1, learning_rate=2.0**octave)
@@ -136,10 +146,20 @@ def table(trials: Iterable[Trial]) -> Table:
 
 
 def read(path: Path) -> list[Trial]:
-    """The trials of an earlier call."""
+    """Returns the trials of an earlier call.
+
+    Raises:
+        UserError: for a file of an earlier version, which does not say how long a trial was.
+    """
     if not path.exists():
         return []
-    return [Trial(*row) for row in pl.read_csv(path).select(Trial._fields).iter_rows()]
+    rows = pl.read_csv(path)
+    if missing := [name for name in Trial._fields if name not in rows.columns]:
+        raise UserError(
+            f"{path} has no column {missing[0]}; wanted {', '.join(Trial._fields)}, as this "
+            "version writes them: take another --out."
+        )
+    return [Trial(*row) for row in rows.select(Trial._fields).iter_rows()]
 
 
 if __name__ == "__main__":

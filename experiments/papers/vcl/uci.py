@@ -238,7 +238,7 @@ class Networks:
     def parts(self, spec: Spec) -> dict[str, str]:
         """Returns the parts of a spec's key; its programs are those of all depths."""
         data, (X, y) = self._data(spec)
-        key = spec.data, spec.method, spec.changes, tuple(each.shape for each in data[:4])
+        key = spec.method, spec.changes, data.signature
         if key not in self._programs:
             digests = [program_digests(each, data) for each in self._by_depth(spec, data)]
             self._programs[key] = {
