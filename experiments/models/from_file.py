@@ -36,11 +36,6 @@ DRAWS = ("random_bits", "threefry2x32", "rng_bit_generator", "rng_uniform")
 BATCH_NORM = (nnx.BatchNorm, jaxnorm.nnx.BatchNorm, jaxnorm.nnx.PopulationNorm)
 
 
-def is_from_file(model: str) -> bool:
-    """Returns True for FILE.py:NAME, a network of the user's own."""
-    return ":" in model
-
-
 @functools.cache
 def _executed(path: str) -> Any:
     """Executes a file once, and returns its module."""
@@ -62,7 +57,7 @@ def load_maker(model: str) -> Callable[..., Any]:
     path, _, name = model.rpartition(":")
     if Path(path).suffix != ".py" or not Path(path).is_file():
         raise UserError(f"--model is {model!r}, and there is no Python file {path!r}; {WANTED}.")
-    FOLDERS.use(Path(path).parent)
+    FOLDERS.use(Path(path).absolute().parent)
     module = _executed(path)
     maker = getattr(module, name, None)
     if not callable(maker):
