@@ -45,8 +45,8 @@ from experiments.names import check_names, check_values
 from experiments.ranges import check_ranges
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.progress import quietly
-from experiments.runs.signals import KEPT, Stopped, stopping
-from experiments.settings_file import flags_of
+from experiments.runs.signals import KEPT, KEPT_FRESH, Stopped, stopping
+from experiments.settings_file import flags_of, named
 from experiments.training.run import Diverged
 
 #: The number of the signal to a program whose output is no longer read; Windows has none.
@@ -73,8 +73,7 @@ def run(command: Any, line: str) -> None:
 
     ``line`` is the user's command line, for the reports.
     """
-    check_ranges(command, type(command)())
-    check_names(command)
+    _check(command)
     model = command.config.model if isinstance(command, Compare | Train) else ""
     with _denied(), quietly(getattr(command, "quiet", False)):
         if isinstance(command, Compare | Train):
@@ -83,6 +82,12 @@ def run(command: Any, line: str) -> None:
             if isinstance(command, Compare | Train):
                 _check_devices()
             _work(at_home(command), line)
+
+
+def _check(command: Any) -> None:
+    """Raises UserError for a flag out of its range, or a name that is none."""
+    check_ranges(command, type(command)())
+    check_names(command)
 
 
 def _work(flags: Any, line: str) -> None:
@@ -203,7 +208,7 @@ def _several_processes(command: Any) -> Iterator[None]:
 def way_on(command: Any) -> str:
     """Says what a stopped command leaves, and what the same command then does."""
     if isinstance(command, Compare | Paper):
-        return KEPT
+        return KEPT_FRESH if getattr(command, "fresh", False) else KEPT
     if folder := command.checkpoints.checkpoint_dir:
         return f"the same command with --resume goes on from the last checkpoint in {folder}"
     return "the same command begins anew; with --checkpoint-dir and --resume it goes on"
@@ -287,12 +292,12 @@ def _with_settings(command: Compare, flags: Sequence[str]) -> Compare:
     """Returns the command with the flags of its settings file where ``flags`` has no others."""
     if command.settings is None:
         return command
-    try:
+    with named(command.settings):
         defaults = _read(Compare, flags_of(command.settings), f"{PROGRAM} compare")
-    except UserError as error:
-        where = str(command.settings)
-        raise error if where in str(error) else UserError(f"in {where}: {error}") from error
     both: Compare = _read(Compare, flags, f"{PROGRAM} compare", defaults)
+    _check(command)
+    with named(command.settings):  # The flags of the command line alone are right.
+        _check(both)
     return both
 
 

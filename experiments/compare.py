@@ -12,13 +12,14 @@ from experiments.analysis.csv import write_curves, write_results
 from experiments.analysis.curves import draw_curves
 from experiments.analysis.masks import draw_masks
 from experiments.analysis.measures import words
+from experiments.analysis.pooled import HEADER as POOLED_HEADER
 from experiments.analysis.pooled import NOTE as POOLED
 from experiments.analysis.pooled import pooled_table
 from experiments.analysis.table import markdown, provenance, show_table
 from experiments.analysis.tpu import NOTE as COSTS
 from experiments.analysis.tpu import tpu_costs
 from experiments.analysis.tuning.choose import Tuning, choose
-from experiments.analysis.tuning.grid import WANTED, grid_of
+from experiments.analysis.tuning.grid import WANTED, Grid, combinations, grid_of
 from experiments.analysis.tuning.held_out import PARTS
 from experiments.analysis.tuning.rates import FILE as RATES
 from experiments.analysis.tuning.rates import RATE, draw_rates
@@ -26,12 +27,14 @@ from experiments.analysis.tuning.report import choices_at_ends
 from experiments.commands import Compare
 from experiments.config import Config
 from experiments.errors import UserError
+from experiments.methods.method import Method
 from experiments.methods.statistics import WORDS as STATISTICS
 from experiments.methods.table import METHODS, find_methods
 from experiments.models.own_code import own_code
 from experiments.models.registry import with_network
 from experiments.runs.comparison import (
     Comparison,
+    Load,
     Task,
     others_note,
     run_all,
@@ -41,10 +44,9 @@ from experiments.runs.comparison import (
 from experiments.runs.files import prepare_folder, write_whole
 from experiments.runs.outputs import check_outputs
 from experiments.runs.processes import writes
-from experiments.runs.spec import FREE, own_settings, shown
+from experiments.runs.spec import FREE, Spec, own_settings, shown
 from experiments.runs.store import FILE, Store
-from experiments.settings_file import NAME as SETTINGS
-from experiments.settings_file import is_whole, text_of
+from experiments.settings_file import flags_of, keep_settings, named
 from experiments.training.run import AT_CHANCE, NOTHING_FOUND, Run
 
 DIVERGED = (
@@ -101,6 +103,16 @@ TUNED_FOR_ALL = (
 )
 
 
+#: The page of a comparison, in its folder.
+PAGE = "table.md"
+
+#: The first line of a page whose runs are trained again.
+STALE = (
+    "**Of earlier runs**, as are the pictures beside it: runs are trained again; the call that "
+    "ends writes it anew."
+)
+
+
 class Compared(NamedTuple):
     """What a comparison of one network has shown.
 
@@ -120,24 +132,43 @@ def compare(flags: Compare, command: str) -> None:
         flags: the command's flags.
         command: the user's command, for table.md.
     """
-    find_methods(flags.methods)
-    models, tuning = network_names(flags.config.model), _tuning(flags)
-    keep_settings(flags)
-    if len(models) == 1:
-        _of_network(flags, command, tuning)
-    else:
-        compared: dict[str, Compared] = {}
-        for name, model in models.items():
-            if writes():
-                print(f"# {name}\n")
-            config = flags.config.changed(model=model)
-            with own_code(model):
-                own = replace(flags, config=config, out=flags.out / name)
-                compared[name] = _of_network(own, command, tuning)
-        if writes():
-            _report_networks(flags.out, compared, command, tuning)
+    methods, tuning = find_methods(flags.methods), _tuning(flags)
+    networks = of_networks(flags)
     if writes():
+        check_page(flags.out, len(networks))
+        for each in networks.values():
+            check_outputs(each.out, each.config.dataset, {"--tensorboard": each.config.tensorboard})
+            prepare_folder(each.out)
+    comparisons = _comparisons(networks, methods, tuning.grid if tuning else {})
+    if writes():
+        keep_settings(flags)
+    pages = [flags.out / PAGE] * (len(networks) > 1)
+    compared: dict[str, Compared] = {}
+    for name, own in networks.items():
+        if writes() and pages:
+            print(f"# {name}\n")
+        with own_code(own.config.model):
+            compared[name] = _of_network(own, command, tuning, comparisons.pop(name), pages)
+    if writes():
+        if pages:
+            _report_networks(flags.out, compared, command, tuning)
         print(NEXT)
+
+
+def of_networks(flags: Compare) -> dict[str, Compare]:
+    """Returns the flags of each network by its name; several have folders in those of all."""
+    models, config = network_names(flags.config.model), flags.config
+    if len(models) == 1:
+        return dict.fromkeys(models, flags)
+    events = config.tensorboard
+    return {
+        name: replace(
+            flags,
+            config=config.changed(model=model, tensorboard=events and events / name),
+            out=flags.out / name,
+        )
+        for name, model in models.items()
+    }
 
 
 def network_names(models: str) -> dict[str, str]:
@@ -157,41 +188,77 @@ def network_names(models: str) -> dict[str, str]:
     return dict(zip(names, wanted, strict=True))
 
 
-def keep_settings(flags: Compare) -> None:
-    """Copies the settings file into --out, with the values of flags that replace the file's.
+def _comparisons(
+    networks: Mapping[str, Compare], methods: Sequence[Method], grid: Grid
+) -> dict[str, Comparison]:
+    """Returns the comparison of each network, on the same rows, once every network was made."""
+    comparisons: dict[str, Comparison] = {}
+    load: Load | None = None
+    for name, own in networks.items():
+        config = own.config.changed(nonfinite="stop")
+        with own_code(config.model):
+            comparison = Comparison(config, loader=load)
+            load = comparison.load
+            for method in methods:
+                first = Spec(method.name, 0, config, combinations(method, grid)[0])
+                comparison.trainer(first, comparison.dataset(0))
+        comparisons[name] = comparison
+    return comparisons
 
-    Flags alone need no file: the command stands in table.md.
+
+def check_page(out: Path, count: int) -> None:
+    """Raises UserError if a comparison of several networks would replace one's page, or reversed.
+
+    Args:
+        out: the folder of the page.
+        count: the number of networks.
     """
-    if flags.settings is None or not writes():
+    page = out / PAGE
+    if not page.is_file():
         return
-    kept = prepare_folder(flags.out) / SETTINGS
-    text = flags.settings.read_text(encoding="utf-8")
-    if not is_whole(flags):
-        text = f"# {flags.settings.name}, with other flags of its command.\n{text_of(flags)}"
-    if not kept.exists() or kept.read_text(encoding="utf-8") != text:
-        write_whole(kept, text)
+    lines = page.read_text(encoding="utf-8", errors="replace").splitlines()
+    pooled = any(line.startswith(f"| {POOLED_HEADER}") for line in lines)
+    if pooled != (count > 1):
+        kinds = "one network", "several networks"
+        raise UserError(
+            f"{page} is of {kinds[pooled]}, and would be replaced by that of {kinds[not pooled]}; "
+            "wanted another --out."
+        )
 
 
-def _of_network(flags: Compare, command: str, tuning: Tuning | None) -> Compared:
-    """Compares the methods on one network."""
+def _mark(pages: Sequence[Path]) -> None:
+    """Says in pages that are there that their runs are trained again."""
+    for page in filter(Path.is_file, pages):
+        text = page.read_text(encoding="utf-8", errors="surrogateescape")
+        if not text.startswith(STALE):
+            write_whole(page, f"{STALE}\n\n{text}")
+
+
+def _of_network(
+    flags: Compare,
+    command: str,
+    tuning: Tuning | None,
+    comparison: Comparison,
+    pages: Sequence[Path],
+) -> Compared:
+    """Compares the methods on one network, whose runs are also in these pages."""
     methods, workers = find_methods(flags.methods), flags.workers
-    config = flags.config.changed(nonfinite="stop")
-    if writes():
-        check_outputs(flags.out, config.dataset, {"--tensorboard": config.tensorboard})
-        prepare_folder(flags.out)
-    comparison, seeds = Comparison(config), range(flags.seeds)
+    config, seeds = comparison.config, range(flags.seeds)
     tasks: Sequence[Task] = [(method.name, (), seed) for method in methods for seed in seeds]
     trials: Sequence[Run] = ()
     if tuning is not None:
         tasks, trials = choose(comparison, methods, seeds, tuning, flags.out, workers, flags.fresh)
     specs, store = comparison.specs(tasks), Store(flags.out)
     kept = store.finished(() if flags.fresh else specs)
+    missing = [spec for spec in specs if spec not in kept]
     if not kept and replace(flags, out=Compare.out) == Compare():
         print(f"{len(specs)} runs of {config.epochs} epochs: {DEFAULT_TIME}.")
     if not workers.uses_processes:
-        missing = [spec for spec in specs if spec not in kept]
         for line in signal_lines(comparison, missing):
             print(line)
+    trained = {(row.run.method, row.run.seed) for row in store.rows()}
+    if writes() and any((spec.method, spec.seed) in trained for spec in missing):
+        _mark([flags.out / PAGE, *pages])
 
     grid = tuning.grid if tuning else {}
 
@@ -220,7 +287,7 @@ def _report_networks(
     parts = [markdown(pooled), POOLED.format(words(measure_of(next(iter(runs.values())))))]
     for name, of_network in runs.items():
         parts += [f"## {name}", f"[Files]({name}/table.md)", markdown(comparison_table(of_network))]
-    write_whole(out / "table.md", "\n\n".join([*parts, provenance(command)]))
+    write_whole(out / PAGE, "\n\n".join([*parts, provenance(command)]))
     drawn = tuning is not None and RATE in tuning.grid
     if drawn:
         draw_rates(out / RATES, {name: each.trials for name, each in compared.items()})
@@ -246,7 +313,10 @@ def _tuning(flags: Compare) -> Tuning | None:
         )
     if not flags.tune:
         return None
-    return Tuning(grid_of(flags.tune), flags.tune_epochs, flags.tune_seeds)
+    is_of_file = flags.settings and {*flags.tune} <= {*flags_of(flags.settings)}
+    with named(flags.settings if is_of_file else None):
+        grid = grid_of(flags.tune)
+    return Tuning(grid, flags.tune_epochs, flags.tune_seeds)
 
 
 def _report(
@@ -285,7 +355,7 @@ def _report(
     origin = provenance(command) + other_settings(config, command, runs)
     failed = "\n".join(f"- {line}" for line in failure_lines(runs))
     parts = filter(None, (markdown(table), failed, concluded, note, origin))
-    write_whole(out / "table.md", "\n\n".join(parts))
+    write_whole(out / PAGE, "\n\n".join(parts))
     show_table(table)
     print(*failure_lines(runs), *[f"\n{concluded}"] * bool(concluded), sep="\n")
     if tuning is not None:

@@ -153,7 +153,8 @@ class Config:
     join_timeout: float = 50.0
     """The seconds in which all processes must have joined."""
     tensorboard: Path | None = None
-    """The folder for TensorBoard's event files, METHOD/seed-SEED, written while the run trains."""
+    """The folder for TensorBoard's event files, METHOD/seed-SEED, below NETWORK of several, written
+    while the run trains."""
 
     def changed(self: AnyConfig, **changes: Any) -> AnyConfig:
         """Returns a copy with other values of some fields."""

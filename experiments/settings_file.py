@@ -1,6 +1,8 @@
 """Settings files of ``compare``: its flags by their names, in TOML."""
 
+import contextlib
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -12,9 +14,13 @@ from tyro.conf import Suppress
 
 from experiments.commands import Compare
 from experiments.errors import UserError, unknown
+from experiments.runs.files import write_whole
 
 #: The name of the file in the folder of a comparison.
 NAME = "settings.toml"
+
+#: The first line of the file that a comparison writes.
+MARK = "# Written by compare, and replaced by it: your own notes need a file elsewhere.\n"
 
 #: Flags that change no result.
 UNSHOWN = ("fresh", "quiet", "traceback", "jobs")
@@ -45,7 +51,7 @@ def flags_of(file: Path) -> list[str]:
         if name not in kinds:
             known = [each.replace("_", "-") for each in kinds]
             raise unknown(f"setting of compare, in {file},", key.replace("_", "-"), known)
-        flags += _flag(name, value, kinds[name], file)
+        flags += _flag(key, value, kinds[name], file)
     return flags
 
 
@@ -59,30 +65,78 @@ def _kinds(command: type) -> Iterator[tuple[str, Any]]:
             yield name, inner
 
 
-def _flag(name: str, value: Any, kind: Any, file: Path) -> list[str]:
+def _flag(key: str, value: Any, kind: Any, file: Path) -> list[str]:
     """Returns a flag with its values."""
-    flag = f"--{name.replace('_', '-')}"
-    if isinstance(value, bool):
+    flag, kinds = f"--{key.replace('_', '-')}", (kind, *get_args(kind))
+    if isinstance(value, bool) and bool in kinds:
+        if kind is not bool:  # None is the value of the flag left out.
+            return [flag, str(value)]
         return [flag if value else f"--no-{flag[2:]}"]
-    has_several = any(get_origin(each) is tuple for each in (kind, *get_args(kind)))
-    if has_several:
-        return [flag, *_several(name, value, file)]
-    return [flag, _text(name, value, file)]
+    if any(get_origin(each) is tuple for each in kinds):
+        return [flag, *_several(key, value, file)]
+    return [flag, _text(key, value, file)]
 
 
-def _several(name: str, value: Any, file: Path) -> list[str]:
+def _several(key: str, value: Any, file: Path) -> list[str]:
     """Returns the values of a flag that takes several: a list, or a table of lists by name."""
     if isinstance(value, Mapping):
-        return [f"{key}={_text(name, each, file)}" for key, each in value.items()]
-    return [_text(name, each, file) for each in (value if isinstance(value, list) else [value])]
+        return [f"{name}={_text(name, each, file)}" for name, each in value.items()]
+    return [_text(key, each, file) for each in (value if isinstance(value, list) else [value])]
 
 
-def _text(name: str, value: Any, file: Path) -> str:
+def _text(key: str, value: Any, file: Path) -> str:
     if isinstance(value, list):
-        return ",".join(_text(name, each, file) for each in value)
+        return ",".join(_text(key, each, file) for each in value)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise UserError(f"{file} has {name} = {value!r}; {WANTED}.")
+        raise UserError(f"{file} has {key} = {_toml(value)}; {WANTED}.")
     return str(value)
+
+
+@contextlib.contextmanager
+def named(file: Path | None) -> Iterator[None]:
+    """Names the settings file in errors on its flags, and its keys as it writes them."""
+    try:
+        yield
+    except UserError as error:
+        if file is None or str(file) in str(error):
+            raise
+        said = str(error)
+        for key in tomllib.loads(file.read_text(encoding="utf-8")):
+            said = re.sub(rf"--{key.replace('_', '-')}(?![\w-])", key, said)
+        raise UserError(f"in {file}: {said}") from error
+
+
+def keep_settings(flags: Compare) -> None:
+    """Writes the settings file of a comparison into --out: with one, or if an earlier is there.
+
+    Without either the command stands in table.md alone.
+
+    Raises:
+        UserError: for another file of that name, which the comparison did not write.
+    """
+    kept = flags.out / NAME
+    there = kept.read_text(encoding="utf-8", errors="surrogateescape") if kept.exists() else ""
+    text = _text_to_keep(flags)
+    if there.removeprefix(MARK) == text or not (there or flags.settings):
+        return
+    if not there or there.startswith(MARK):
+        write_whole(kept, MARK + text)
+    elif flags.settings is None:
+        print(f"{kept} is left as it is: compare did not write it, and it need not repeat this.")
+    else:
+        raise UserError(
+            f"{kept} is there, and compare did not write it; wanted a free name for the copy of "
+            "the settings: move that file, or give another --out."
+        )
+
+
+def _text_to_keep(flags: Compare) -> str:
+    """Returns the file that was named, or one of the flags if the command has others."""
+    if flags.settings is None:
+        return text_of(flags)
+    if is_whole(flags):
+        return flags.settings.read_text(encoding="utf-8").removeprefix(MARK)
+    return f"# {flags.settings.name}, with other flags of its command.\n{text_of(flags)}"
 
 
 def is_whole(flags: Compare) -> bool:

@@ -11,7 +11,7 @@ from experiments.errors import UserError
 from experiments.runs.files import write_whole
 from experiments.runs.outputs import names_of
 from experiments.runs.spec import shown
-from experiments.runs.store import Row, Store
+from experiments.runs.store import FILE, Row, Store
 
 #: Columns that a table of runs has, and no other file of the commands.
 OWN_COLUMNS = ("method", "seed", "last_epoch", "date")
@@ -21,18 +21,19 @@ def show_runs(folder: Path, csv: Path | None = None) -> None:
     """Prints one row per method and settings, and writes one row per run.
 
     Args:
-        folder: the folder of the store.
+        folder: the folder of the store, or of several networks' folders.
         csv: the file to write; None to write none.
 
     Raises:
         UserError: for a folder without runs, or a damaged store.
     """
-    store = Store(folder)
-    rows = store.rows()
-    if not rows:
+    stores = [Store(folder), *(Store(each.parent) for each in sorted(folder.glob(f"*/{FILE}")))]
+    found = {store.path: rows for store in stores if (rows := store.rows())}
+    if not found:
         raise UserError(
             f"{folder} holds no finished runs; wanted the --out of train, compare or paper."
         )
+    rows = [row for each in found.values() for row in each]
     runs = frame(rows)
     if csv is not None:
         _check_replaceable(csv)
@@ -40,7 +41,8 @@ def show_runs(folder: Path, csv: Path | None = None) -> None:
     table = summary(runs)
     lines = [[_text(value) for value in row] for row in table.iter_rows()]
     show_table(([name.replace("_", " ") for name in table.columns], lines))
-    print(f"\n{len(rows)} runs in {store.path}; means of those that trained.")
+    places = ", ".join(map(str, found))
+    print(f"\n{len(rows)} runs in {places}; means of those that trained.")
 
 
 def _check_replaceable(csv: Path) -> None:

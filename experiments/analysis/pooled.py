@@ -18,6 +18,9 @@ NOTE = (
     "out; the column networks counts the others."
 )
 
+#: The begin of the table's header, before the name of the first method.
+HEADER = "method - "
+
 #: Differences by network, one per seed.
 Differences = Mapping[str, Float[np.ndarray, " seeds"]]
 
@@ -38,7 +41,7 @@ def pooled_table(networks: Mapping[str, Sequence[Run]]) -> Table:
     scores = {name: _scores(runs) for name, runs in networks.items()}
     first, *others = dict.fromkeys(method for each in scores.values() for method in each)
     header = (
-        *(f"method - {first}", "networks", "test, over pairs", "test, over networks"),
+        *(f"{HEADER}{first}", "networks", "test, over pairs", "test, over networks"),
         "training loss, over pairs",
     )
     rows = []

@@ -19,6 +19,7 @@ from experiments.errors import UserError, unknown
 from experiments.models.group_norm import GroupNorm
 from experiments.models.libraries import Wrapped, as_module
 from experiments.models.own_code import own_code, place_of
+from experiments.models.own_modules import FOLDERS
 
 WANTED = (
     "wanted FILE.py:NAME, a function (rngs, shape, classes) that returns a flax.nnx.Module, a "
@@ -35,11 +36,6 @@ DRAWS = ("random_bits", "threefry2x32", "rng_bit_generator", "rng_uniform")
 BATCH_NORM = (nnx.BatchNorm, jaxnorm.nnx.BatchNorm, jaxnorm.nnx.PopulationNorm)
 
 
-def is_from_file(model: str) -> bool:
-    """Returns True for FILE.py:NAME, a network of the user's own."""
-    return ":" in model
-
-
 @functools.cache
 def _executed(path: str) -> Any:
     """Executes a file once, and returns its module."""
@@ -47,8 +43,6 @@ def _executed(path: str) -> Any:
     spec: Any = importlib.util.spec_from_file_location(f"network_of_{file.stem}", file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    if str(file.parent) not in sys.path:
-        sys.path.append(str(file.parent))  # for the modules beside the file
     with reading(path, f"it must run as a Python file; {WANTED}"), own_code(f"{path}:{file.stem}"):
         spec.loader.exec_module(module)
     return module
@@ -63,6 +57,7 @@ def load_maker(model: str) -> Callable[..., Any]:
     path, _, name = model.rpartition(":")
     if Path(path).suffix != ".py" or not Path(path).is_file():
         raise UserError(f"--model is {model!r}, and there is no Python file {path!r}; {WANTED}.")
+    FOLDERS.use(Path(path).absolute().parent)
     module = _executed(path)
     maker = getattr(module, name, None)
     if not callable(maker):

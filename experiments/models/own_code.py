@@ -11,6 +11,11 @@ from types import TracebackType
 from experiments.errors import UserError
 
 
+def is_from_file(model: str) -> bool:
+    """Returns True for FILE.py:NAME, a network of the user's own."""
+    return ":" in model
+
+
 @contextlib.contextmanager
 def own_code(model: str) -> Iterator[None]:
     """Turns an exception or an exit of the user's code into a UserError of one line.

@@ -15,11 +15,11 @@ from experiments.config import AnyConfig, Config
 from experiments.errors import UserError, unknown
 from experiments.models.convolutional import CNN4, CNN9, ELU11, NIN, VGG19
 from experiments.models.dgcnn import DGCNN
-from experiments.models.from_file import is_from_file
 from experiments.models.mlp import MLP
 from experiments.models.noisy_scales import PRE_ACTIVATION, count_places, noisy_scales
 from experiments.models.normalized_transformer import NormalizedTransformer
 from experiments.models.norms import MakeNorm, maker
+from experiments.models.own_code import is_from_file
 from experiments.models.patches import PIXELS, PatchTransformer
 from experiments.models.preactivation import resnet18, wrn28x10
 from experiments.models.residual import ResNet50, ResNet110

@@ -16,8 +16,7 @@ from experiments.data.dataset import Dataset
 from experiments.data.load import load
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
-from experiments.models.from_file import is_from_file
-from experiments.models.own_code import own_code
+from experiments.models.own_code import is_from_file, own_code
 from experiments.runs.jobs import Make, Training, in_processes
 from experiments.runs.processes import check_same, writes
 from experiments.runs.progress import Advance, Say, is_quiet, progress
@@ -357,9 +356,10 @@ def others_note(store: Store, shown: Sequence[Run]) -> list[str]:
     if count <= 0:
         return []
     return [
-        f"{count} more runs in {store.path}, of other settings, rows or versions, are in none of "
-        f"these files: python -m experiments runs {store.path.parent} lists them, and the command "
-        "that trained them writes their files again, best with another --out."
+        f"{count} more runs in {store.path}, of other settings, rows, versions or of the network "
+        f"before an edit, are in none of these files: python -m experiments runs "
+        f"{store.path.parent} lists them. The command that trained them writes their files again, "
+        "best with another --out, if the network, the data and the versions are those of then."
     ]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from experiments.errors import UserError
 from experiments.runs.progress import Say
-from experiments.runs.signals import KEPT, stopping
+from experiments.runs.signals import stopping
 from experiments.runs.spec import Spec
 from experiments.training.history import Checkpointer, NoCheckpoints
 from experiments.training.run import Run
@@ -56,7 +56,7 @@ def in_processes(
     with contextlib.ExitStack() as stack:
         for pool in pools:
             stack.callback(pool.shutdown, kill_workers=True)
-        check = stack.enter_context(stopping(KEPT, later=True))
+        check = stack.enter_context(stopping(later=True))
         while waiting or running:
             check()
             while waiting and idle:

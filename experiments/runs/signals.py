@@ -18,6 +18,15 @@ AGAIN = 0.1
 #: What a stopped program with a store leaves.
 KEPT = "finished runs are kept, and the same command goes on from there"
 
+#: The same of one with --fresh, which trains anew what it finds.
+KEPT_FRESH = (
+    "finished runs are kept: the same command without --fresh goes on from there, and with it "
+    "begins anew"
+)
+
+#: The words of the blocks around this place, the innermost last.
+_around = [KEPT]
+
 
 class Stopped(BaseException):
     """A run that a signal ended, after its state was saved if it has checkpoints.
@@ -35,17 +44,19 @@ class Stopped(BaseException):
 
 
 @contextlib.contextmanager
-def stopping(way_on: str, later: bool = False) -> Iterator[Callable[[], None]]:
+def stopping(way_on: str = "", later: bool = False) -> Iterator[Callable[[], None]]:
     """Turns SIGTERM and Ctrl-C inside the block into `Stopped`, which says how to go on.
 
     Signals reach the main thread alone; elsewhere the block changes nothing.
 
     Args:
-        way_on: what is kept, and what the same command then does.
+        way_on: what is kept, and what the same command then does; empty for the words of the block
+            around this one.
         later: if True, a signal waits for the next call of the function that the block gets: for
             code that must not be left just anywhere.
     """
     noted: list[int] = []
+    way_on = way_on or _around[-1]
 
     def check() -> None:
         if noted:
@@ -76,9 +87,11 @@ def stopping(way_on: str, later: bool = False) -> Iterator[Callable[[], None]]:
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:  # As in a shell's background.
             signal.signal(number, stop)
+    _around.append(way_on)
     try:
         yield check
     finally:
+        _around.pop()
         for timer in again:
             timer.cancel()
         sys.unraisablehook = hook

@@ -15,6 +15,7 @@ from experiments import listed
 from experiments.config import OF_PARTS, Config
 from experiments.data.dataset import Dataset
 from experiments.errors import UserError
+from experiments.models.own_code import is_from_file
 
 DEVICES = frozenset({"parallel", "mesh", "coordinator", "processes", "process_id", "join_timeout"})
 #: Settings that change no number of a run: the devices, the reports, the number of seeds, and the
@@ -60,6 +61,9 @@ LEFT_OUT: Mapping[str, Any] = {
     "weight_decay": 1e-3,
     "augment": "none",
 }
+
+#: The settings that make no difference to a network of the user's own.
+NOT_OF_OWN = ("activation", "depth", "width", "channels")
 
 #: The end of an error on a network, or rows, that a process has otherwise.
 UNCHANGED = (
@@ -110,6 +114,8 @@ class Spec:
 
     def like(self, described: Mapping[str, Any], ignored: Iterable[str] = IDENTITY) -> bool:
         """Returns True if the settings of a stored run are this one's, some of them ignored."""
+        if is_from_file(self.config.model):
+            ignored = (*ignored, *NOT_OF_OWN)
         return bool(_plain(self.described, ignored) == _plain(described, ignored))
 
     @property

@@ -23,7 +23,8 @@ from experiments.methods.method import Method
 from experiments.methods.optimizer import Rates, make_optimizer, rates_of, with_rates
 from experiments.methods.own_network import of_own_network
 from experiments.methods.part import Context, Optimizer
-from experiments.models.from_file import classifier, is_from_file, network_from_file
+from experiments.models.from_file import classifier, network_from_file
+from experiments.models.own_code import is_from_file
 from experiments.models.registry import (
     HEAD,
     build,

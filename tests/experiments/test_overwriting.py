@@ -222,3 +222,4 @@ def test_runs_whose_tables_were_replaced_are_said(tmp_path):
     (line,) = others_note(store, [run(), run(seed=1)])
     assert line.startswith("1 more runs in ")
     assert f"python -m experiments runs {tmp_path} lists them" in line
+    assert "network before an edit" in line

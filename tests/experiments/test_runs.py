@@ -55,6 +55,15 @@ def test_the_time_that_is_left_counts_a_compilation_per_method():
     assert seconds_left([5.0, 15.0, 17.0], two_methods) == 10 + 3 * 2
 
 
+def test_flags_that_a_network_of_ones_own_has_no_use_for_make_no_other_run():
+    own, built_in = (
+        Spec("none", 0, Config(model=model, channels=8)) for model in ("net.py:Net", "cnn9")
+    )
+    for each, same in ((own, True), (built_in, False)):
+        assert each.like(replace(each, config=each.config.changed(channels=16)).described) == same
+        assert not each.like(replace(each, config=each.config.changed(epochs=3)).described)
+
+
 def test_a_digest_follows_its_parts_and_nothing_else():
     usual = Spec("bn", 0, Config()).made_of({"step": "1", "rows": "2"})
     for same in (

@@ -15,10 +15,8 @@ from experiments.commands import Compare
 from experiments.compare import network_names
 from experiments.errors import UserError
 from experiments.models.from_file import load_maker
-from experiments.names import check_names
-from experiments.ranges import check_ranges
 from experiments.runs.comparison import OFFSET
-from experiments.settings_file import flags_of, text_of
+from experiments.settings_file import MARK, flags_of, keep_settings, text_of
 from experiments.training.run import Run
 from tests.experiments.toy import rows_of, run_of, save_toy
 from tests.programs import ROOT
@@ -102,10 +100,15 @@ def test_a_settings_file_has_the_flags_of_the_command(tmp_path: Path) -> None:
     ("line", "named"),
     [
         ("sedes = 3", "did you mean 'seeds'"),
-        ('seeds = "many"', "--seeds"),
+        ('seeds = "many"', "seeds: invalid"),
         ("seeds = {a = 1}", "seeds"),
         ("seeds 3", "Expected '='"),
         ('settings = "other.toml"', "settings"),
+        ('methods = ["bn", "nonee"]', "did you mean 'none'"),
+        ("learning_rate = nan", ": learning_rate is nan"),
+        ("train-rows = false", "train-rows = false"),
+        ("[tune]\nlerning-rate = [0.1, 0.2]", "did you mean 'learning-rate'"),
+        ("[tune]\nlearning-rate = [-1.0, 0.2]", ": tune has 'learning-rate=-1.0,0.2'"),
     ],
 )
 def test_a_wrong_settings_file_is_refused_with_its_name(
@@ -119,14 +122,74 @@ def test_a_wrong_settings_file_is_refused_with_its_name(
     assert "mine.toml" in said
 
 
+def test_an_error_of_the_command_line_does_not_name_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("seeds = 1")
+    for flags in (["--methods", "nonee"], ["--tune", "lerning-rate=0.1"]):
+        assert main(["compare", "--settings", str(file), *flags]) == 2
+        assert "mine.toml" not in capsys.readouterr().err
+
+
+def test_a_flag_that_is_true_false_or_left_out_has_its_value(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    for value in (True, False):
+        flags = _parsed(["compare", "--vcl-per-channel", str(value)])
+        file.write_text(text_of(flags))
+        assert _parsed(["compare", "--settings", str(file)]).config.vcl_per_channel is value
+
+
+def test_a_settings_file_of_the_users_is_not_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept, mine = tmp_path / "settings.toml", tmp_path / "mine.toml"
+    for file, text in {kept: "seeds = 1 # a note\n", mine: "seeds = 2\n"}.items():
+        file.write_text(text)
+    keep_settings(Compare(out=tmp_path, settings=kept, seeds=1))
+    keep_settings(Compare(out=tmp_path, seeds=3))
+    assert f"{kept} is left as it is" in capsys.readouterr().out
+    for flags in (Compare(settings=mine, seeds=2), Compare(settings=kept, seeds=5)):
+        with pytest.raises(UserError, match="compare did not write it"):
+            keep_settings(replace(flags, out=tmp_path))
+    assert kept.read_text() == "seeds = 1 # a note\n"
+
+
+def test_the_settings_in_a_folder_are_those_of_its_last_comparison(tmp_path: Path) -> None:
+    kept, mine = tmp_path / "out" / "settings.toml", tmp_path / "mine.toml"
+    kept.parent.mkdir()
+    mine.write_text("seeds = 2 # a note\n")
+    keep_settings(Compare(out=kept.parent))
+    assert not kept.exists()
+    keep_settings(Compare(out=kept.parent, settings=mine, seeds=2))
+    assert kept.read_text() == f"{MARK}seeds = 2 # a note\n"
+    keep_settings(Compare(out=kept.parent, settings=kept, seeds=2))
+    assert kept.read_text() == f"{MARK}seeds = 2 # a note\n"
+    keep_settings(Compare(out=kept.parent, seeds=4))
+    assert kept.read_text() == f"{MARK}seeds = 4\n"
+    keep_settings(Compare(out=kept.parent, settings=mine, seeds=5))
+    assert kept.read_text().splitlines()[1:] == [
+        "# mine.toml, with other flags of its command.",
+        "seeds = 5",
+    ]
+
+
+@pytest.mark.parametrize("wrong", [["--model", "gone.py:Net"], ["--dataset", "gone.npz"]])
+def test_no_settings_are_written_for_a_comparison_that_is_refused(
+    wrong: list[str], tmp_path: Path
+) -> None:
+    file, out = tmp_path / "mine.toml", tmp_path / "out"
+    file.write_text("seeds = 1")
+    assert main(["compare", "--settings", str(file), "--out", str(out), *wrong]) == 2
+    assert not (out / "settings.toml").exists()
+
+
 @pytest.mark.parametrize("file", COMMITTED, ids=lambda file: file.parent.name)
 def test_committed_settings_are_flags_and_networks_of_today(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    flags = _parsed(["compare", "--settings", str(file)])
-    check_ranges(flags, Compare())
-    check_names(replace(flags, config=flags.config.changed(dataset="digits")))
+    flags = _parsed(["compare", "--settings", str(file), "--dataset", "digits"])
     for model in network_names(flags.config.model).values():
         assert callable(load_maker(model))
 

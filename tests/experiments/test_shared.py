@@ -20,7 +20,8 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.cli import main
+from experiments.cli import main, way_on
+from experiments.commands import Compare
 from experiments.config import Config
 from experiments.data.reading import reading
 from experiments.errors import UserError
@@ -28,7 +29,7 @@ from experiments.models.own_code import own_code
 from experiments.runs import spec as specs
 from experiments.runs.comparison import Comparison, execute
 from experiments.runs.files import write_whole
-from experiments.runs.signals import KEPT
+from experiments.runs.signals import KEPT, Stopped, stopping
 from experiments.runs.spec import Spec
 from experiments.runs.store import Store
 from tests.experiments.test_items import REPORT
@@ -437,6 +438,16 @@ def while_a_file_is_read():
     with reading("x.npz", "wanted another"):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(30)
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_block_inside_another_says_what_that_one_says(fresh):
+    """The processes of --jobs are such a block."""
+    with stopping(way_on(Compare(fresh=fresh))), stopping(later=True) as check:
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Stopped, match="without --fresh" if fresh else f"; {KEPT}"):
+            check()
 
 
 @pytest.mark.parametrize(

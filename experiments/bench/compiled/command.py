@@ -21,7 +21,7 @@ from experiments.bench.compiled.spec import BASES, Spec
 from experiments.bench.compiled.step import PRIVATE, STEPS
 from experiments.bench.compiled.targets import check_compiler, find_target
 from experiments.errors import UserError, check_known
-from experiments.models.from_file import is_from_file
+from experiments.models.own_code import is_from_file
 from experiments.models.registry import MODELS
 from experiments.runs.files import prepare_folder, write_whole
 from experiments.runs.progress import progress

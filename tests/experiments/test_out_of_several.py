@@ -1,0 +1,110 @@
+"""The folder of a comparison of several networks, and what later calls into it do."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from experiments import compare
+from experiments.cli import main
+from experiments.models.from_file import _executed
+from tests.experiments.toy import rows_of, save_toy
+
+NETS = """
+from flax import nnx
+
+
+def A(rngs, shape, classes):
+    return nnx.Linear(shape[-1], classes, rngs=rngs)
+
+
+def B(rngs, shape, classes):
+    return nnx.Linear(shape[-1], classes, use_bias=False, rngs=rngs)
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with two networks, their data and their comparison in `out`."""
+    folder = tmp_path_factory.mktemp("several")
+    (folder / "nets.py").write_text(NETS)
+    save_toy(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        _executed.cache_clear()
+        assert main(command(folder, "A,B", "--tensorboard", "events")) == 0
+    return folder
+
+
+@pytest.fixture
+def folder(trained, tmp_path, monkeypatch):
+    """A copy of that folder, in which the test runs."""
+    copy = Path(shutil.copytree(trained, tmp_path / "copy"))
+    monkeypatch.chdir(copy)
+    _executed.cache_clear()
+    return copy
+
+
+def command(folder: Path, names: str, *more: str) -> list[str]:
+    model = ",".join(f"nets.py:{name}" for name in names.split(","))
+    flags = ["--dataset", "toy.npz", "--methods", "none", "--seeds", "1"]
+    flags += ["--epochs", "1", "--batch-size", "16", "--out", str(folder / "out")]
+    return ["compare", "--model", model, *flags, *more]
+
+
+def test_each_network_has_event_files_of_its_own(trained):
+    for name in "AB":
+        assert list((trained / "events" / name / "none" / "seed-0").iterdir())
+
+
+def test_the_runs_of_all_networks_are_listed(trained, tmp_path, capsys):
+    assert main(["runs", str(trained / "out"), "--csv", str(tmp_path / "runs.csv")]) == 0
+    assert "2 runs in " in capsys.readouterr().out
+    assert [row["model"][-2:] for row in rows_of(tmp_path / "runs.csv")] == [":A", ":B"]
+
+
+def test_pages_of_one_network_and_of_several_do_not_replace_each_other(folder, capsys):
+    before = (folder / "out" / "table.md").read_text()
+    assert main(command(folder, "A")) == 2
+    assert "is of several networks, and would be replaced by that of one" in capsys.readouterr().err
+    assert (folder / "out" / "table.md").read_text() == before
+    assert main(command(folder, "A,B", "--out", str(folder / "out" / "A"))) == 2
+    assert "is of one network, and would be replaced by that of several" in capsys.readouterr().err
+    assert sorted(path.name for path in (folder / "out").iterdir()) == ["A", "B", "table.md"]
+
+
+def test_a_misspelt_second_network_is_refused_before_the_first_is_trained(folder, capsys):
+    settings = folder / "mine.toml"
+    settings.write_text("seeds = 1")
+    more = ["--out", str(folder / "new"), "--settings", str(settings)]
+    assert main(command(folder, "A,C", *more)) == 2
+    assert "no function in" in capsys.readouterr().err
+    assert [path for path in (folder / "new").rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_pages_whose_runs_are_trained_again_say_so_first(fresh, folder, monkeypatch):
+    out = folder / "out"
+    changed, more = ("A", ["--fresh"]) if fresh else ("B", [])
+    if not fresh:
+        (folder / "nets.py").write_text(NETS.replace("use_bias=False", "use_bias=True"))
+    with monkeypatch.context() as patch:
+        patch.setattr(compare, "run_all", stopped(compare.run_all))
+        assert main(command(folder, "A,B", *more)) == 130
+    for page in (out / "table.md", out / changed / "table.md"):
+        assert page.read_text().count(compare.STALE) == 1
+    if not fresh:
+        assert compare.STALE not in (out / "A" / "table.md").read_text()
+        assert main(command(folder, "A,B")) == 0
+        assert compare.STALE not in (out / "table.md").read_text()
+
+
+def stopped(run_all):
+    """Returns a `run_all` that Ctrl-C stops if there is something to train."""
+
+    def stops(comparison, specs, store, kept, *rest, **more):
+        if len(kept) < len(specs):
+            raise KeyboardInterrupt
+        return run_all(comparison, specs, store, kept, *rest, **more)
+
+    return stops
