@@ -3,6 +3,7 @@
 import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -53,9 +54,10 @@ WEIGHT_SCORES: Mapping[str, Callable[[PyTree], float]] = {"gamma_squared": gamma
 
 def version_of(names: Sequence[str]) -> str:
     """Returns a digest of the source of scores, which run outside of a training's programs."""
-    scores = [{**SCORES, **WEIGHT_SCORES}[name] for name in sorted(names)]
-    around = (scores_of, _test_batches, evaluated_weights, standardized, scales_and_biases)
-    source = "\n".join(inspect.getsource(each) for each in (*scores, *around))
+    by_name: dict[str, Callable[..., Any]] = {**SCORES, **WEIGHT_SCORES}
+    around: list[Callable[..., Any]] = [scores_of, _test_batches, evaluated_weights, standardized]
+    functions = [*(by_name[name] for name in sorted(names)), *around, scales_and_biases]
+    source = "\n".join(map(inspect.getsource, functions))
     return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
