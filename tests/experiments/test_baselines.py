@@ -54,7 +54,7 @@ def test_what_all_methods_get(shared: dict[str, list[str]]) -> None:
 
 def test_what_whole_networks_get(shared: dict[str, list[str]]) -> None:
     file = ROOT / "experiments" / "results" / "networks" / "whole" / "settings.toml"
-    settings = _parsed(["compare", "--settings", str(file)])
+    settings = _parsed(["compare", "--settings", str(file), "--dataset", "digits"])
     assert f"`--tune {settings.tune[0]}`" in shared["rate"][1]
     assert f"`--warm-up {settings.config.warm_up:g}`" in shared["warm-up"][1]
     assert f"`--clip-layers {settings.config.clip_layers:g}`" in shared["clipping"][1]
