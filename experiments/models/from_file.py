@@ -237,17 +237,12 @@ def _has_layers(network: nnx.Module) -> bool:
     return any(isinstance(layer, BATCH_NORM) for _, layer in nnx.iter_modules(network))
 
 
-def classifier(
-    model: str, logits: Callable[..., Any], params: PyTree, *inputs: Any, layout: jaxnorm.Layout
-) -> str:
+def classifier(model: str, net: jaxnorm.Reading) -> str:
     """Returns the path of the classifier: the last kernel in the order of execution.
 
     Args:
         model: FILE.py:NAME.
-        logits: ``logits(params, *inputs)``, the network.
-        params: its parameters, or their shapes.
-        *inputs: the other arguments, or their shapes.
-        layout: all kernels.
+        net: the network, read.
 
     Raises:
         UserError: if that kernel has another number of units than the logits.
@@ -255,13 +250,11 @@ def classifier(
     layers: dict[str, Any] = {}
 
     def run(params: PyTree, *inputs: Any) -> Any:
-        output, found = jaxnorm.collect_preactivations(
-            jaxnorm.read(logits, params, *inputs), layout=layout
-        )
+        output, found = jaxnorm.collect_preactivations(net, params, *inputs)
         layers.update(found)
         return output
 
-    output = jax.eval_shape(run, params, *inputs)
+    output = jax.eval_shape(run, net.params, *net.inputs)
     path, units = list(layers)[-1], list(layers.values())[-1].shape[-1]
     if units != output.shape[-1]:
         raise UserError(

@@ -337,10 +337,11 @@ def make_context(
         return functional.apply(params, state, x, train=False)[0]
 
     variables = functional.params, functional.state
-    kernels = jaxnorm.traced_layout(jaxnorm.read(logits, *variables, x))
+    net = jaxnorm.read(logits, *variables, x)
+    kernels = jaxnorm.traced_layout(net)
     head = f"(^|/){HEAD}/"
     if is_from_file(config.model):
-        head = f"^{re.escape(classifier(config.model, logits, *variables, x, layout=kernels))}$"
+        head = f"^{re.escape(classifier(config.model, net))}$"
     hidden = jaxnorm.exclude(head, layout=kernels)
     return Context(
         functional,

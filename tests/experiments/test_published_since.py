@@ -208,8 +208,8 @@ def test_averaged_kernels_go_back_to_the_manifold() -> None:
 def test_muon_turns_kernels_and_leaves_the_rest_to_adam() -> None:
     trainer = toy_trainer("none")
     params = start(trainer, 0).params
-    config = SETTINGS.changed(optimizer="muon", weight_decay=0.0)
-    tx = base_optimizer(config, lambda step: jnp.float32(RATE), trainer.context.kernels)
+    config = SETTINGS.changed(optimizer="muon", weight_decay=0.0, learning_rate=RATE)
+    tx = base_optimizer(config, lambda step: jnp.float32(1), trainer.context.kernels)
     gradient = jax.tree.map(lambda x: jnp.cos(jnp.arange(x.size)).reshape(x.shape), params)
     updates, _ = tx.update(gradient, tx.init(params), params)
     adam = optax.adam(RATE, nesterov=True)

@@ -12,6 +12,7 @@ from experiments.analysis.tuning.report import choices_at_ends
 from experiments.cli import main
 from experiments.config import Config
 from experiments.data.dataset import Dataset
+from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.runs.comparison import OFFSET, Comparison, with_others
 from experiments.runs.spec import name_of
@@ -167,12 +168,12 @@ def test_more_seeds_of_trials_than_of_results_are_refused(npz, tmp_path, capsys)
     assert "--tune-seeds is 5, and --seeds 3" in capsys.readouterr().err
 
 
-def test_rows_that_are_too_few_to_hold_some_out(tmp_path, capsys):
-    path = tmp_path / "few.npz"
-    np.savez(path, X=np.eye(5), y=np.arange(5) % 2)
-    command = ["compare", "--dataset", str(path), "--tune", "learning-rate=0.1", *TINY]
-    assert main([*command, "--batch-size", "2", "--out", str(tmp_path / "out")]) == 2
-    assert "holds out one in 5 training rows" in capsys.readouterr().err
+def test_rows_that_are_too_few_to_hold_some_out():
+    few = toy_dataset(rows=4)
+    with pytest.raises(
+        UserError, match=r"holds out one in 5 training rows, and those of toy are 4"
+    ):
+        held_out(lambda seed: few, OFFSET)
 
 
 def test_values_that_differ_have_names_that_differ():
