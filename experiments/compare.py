@@ -102,7 +102,6 @@ TUNED_FOR_ALL = (
     "{} of the seeds. All trials: tuning.csv, tuning.png."
 )
 
-
 #: The page of a comparison, in its folder.
 PAGE = "table.md"
 
@@ -114,7 +113,7 @@ STALE = (
 
 
 class Compared(NamedTuple):
-    """What a comparison of one network has shown.
+    """Runs of a comparison of one network.
 
     Attributes:
         runs: the runs of its tables.
@@ -148,7 +147,8 @@ def compare(flags: Compare, command: str) -> None:
         if writes() and pages:
             print(f"# {name}\n")
         with own_code(own.config.model):
-            compared[name] = _of_network(own, command, tuning, comparisons.pop(name), pages)
+            comparison = comparisons.pop(name)
+            compared[name] = _of_network(own, command, methods, tuning, comparison, pages)
     if writes():
         if pages:
             _report_networks(flags.out, compared, command, tuning)
@@ -237,13 +237,13 @@ def _mark(pages: Sequence[Path]) -> None:
 def _of_network(
     flags: Compare,
     command: str,
+    methods: Sequence[Method],
     tuning: Tuning | None,
     comparison: Comparison,
     pages: Sequence[Path],
 ) -> Compared:
     """Compares the methods on one network, whose runs are also in these pages."""
-    methods, workers = find_methods(flags.methods), flags.workers
-    config, seeds = comparison.config, range(flags.seeds)
+    workers, config, seeds = flags.workers, comparison.config, range(flags.seeds)
     tasks: Sequence[Task] = [(method.name, (), seed) for method in methods for seed in seeds]
     trials: Sequence[Run] = ()
     if tuning is not None:
@@ -286,14 +286,14 @@ def _report_networks(
     pooled = pooled_table(runs)
     parts = [markdown(pooled), POOLED.format(words(measure_of(next(iter(runs.values())))))]
     for name, of_network in runs.items():
-        parts += [f"## {name}", f"[Files]({name}/table.md)", markdown(comparison_table(of_network))]
+        parts += [f"## {name}", f"[Files]({name}/{PAGE})", markdown(comparison_table(of_network))]
     write_whole(out / PAGE, "\n\n".join([*parts, provenance(command)]))
     drawn = tuning is not None and RATE in tuning.grid
     if drawn:
         draw_rates(out / RATES, {name: each.trials for name, each in compared.items()})
     print(f"\n# {len(runs)} networks\n")
     show_table(pooled)
-    files = "table.md, " + f"{RATES}, " * drawn + ", ".join(f"{name}/" for name in runs)
+    files = f"{PAGE}, " + f"{RATES}, " * drawn + ", ".join(f"{name}/" for name in runs)
     print(f"\n{parts[1]}\nWritten to {out}: {files}.")
 
 

@@ -1,13 +1,15 @@
 """Names of the leaves of a parameter tree, for regular expressions and messages."""
 
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
 import optax
 from jaxtyping import PyTree
 
+from jaxnorm._checks import check_patterns
 from jaxnorm._node import is_node
 
 
@@ -116,3 +118,21 @@ def _walk(tree: PyTree, is_leaf: Callable[[Any], bool]) -> Iterator[tuple[tuple[
             yield from ((keys + inner, x) for inner, x in _walk(entry, is_leaf))
         else:
             yield keys, entry
+
+
+def matching(patterns: Sequence[str], name: str, kind: str, paths: Iterable[Path]) -> set[Path]:
+    """Returns the paths that regular expressions match, searched for in each.
+
+    Raises TypeError for one string in the place of several expressions, and ValueError for an
+    expression that matches none. ``name`` is the argument's, and ``kind`` says what the paths are.
+    """
+    check_patterns(patterns, name)
+    paths = [*paths]
+    matched = {each: [path for path in paths if re.search(each, str(path))] for each in patterns}
+    for pattern, found in matched.items():
+        if not found:
+            raise ValueError(
+                f"{name} has the expression {pattern!r}, which matches no {kind}. The {kind}s are: "
+                f"{listed(paths)}."
+            )
+    return {path for found in matched.values() for path in found}

@@ -1,18 +1,16 @@
 """Roles of the kernels of a network: what `normalizer_free` does with each of them."""
 
 import math
-import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jaxtyping import PyTree
 
 from jaxnorm._branches import residual_factors
-from jaxnorm._checks import check_patterns
 from jaxnorm._describe import aligned
 from jaxnorm._layout import kernels_by_path
 from jaxnorm._node import Axes
-from jaxnorm._paths import Path, listed, named_entries
+from jaxnorm._paths import Path, matching, named_entries
 from jaxnorm._trace.batch_statistics import kernels_before_stored_statistics
 from jaxnorm._trace.gates import gates, kernels_of_gates
 from jaxnorm._trace.interpret import Apply, Program
@@ -118,7 +116,8 @@ def roles_of(net: Reading, heads: Sequence[str] | None = None) -> Roles:
     program = net.program(axes, nodes=True)
     executed = (layer.product.form.path for layer in program.layers.values())
     fan_in = {path: axes[path] for path in dict.fromkeys([*executed, *axes]) if path in axes}
-    last = kernels_of_heads(program) if heads is None else _matching(heads, fan_in)
+    named = None if heads is None else matching(heads, "heads", "kernel", fan_in)
+    last = kernels_of_heads(program) if named is None else named
     hidden, inside = fan_in.keys() - last, kernels_of_gates(program)
     fitted = {path for path in measurable_kernels(program) if path in hidden - inside}
     pairs = {path: pair.bias for path, pair in biased_kernels(program).items() if path in fan_in}
@@ -132,18 +131,6 @@ def roles_of(net: Reading, heads: Sequence[str] | None = None) -> Roles:
         normalized=kernels_before_stored_statistics(program) & fitted,
         biases=pairs,
     )
-
-
-def _matching(patterns: Sequence[str], fan_in: dict[Path, Axes]) -> set[Path]:
-    """Returns the kernels that the expressions match; raises for one that matches none."""
-    check_patterns(patterns, "heads")
-    for pattern in patterns:
-        if not any(re.search(pattern, str(path)) for path in fan_in):
-            raise ValueError(
-                f"heads has the expression {pattern!r}, which matches no kernel. The kernels are: "
-                f"{listed(fan_in)}."
-            )
-    return {path for path in fan_in if any(re.search(p, str(path)) for p in patterns)}
 
 
 def kernels_of_heads(program: Program) -> set[Path]:

@@ -1,7 +1,6 @@
 """A reading: a model's program, traced once, and what the interpreter found in it."""
 
 import copy
-import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -10,11 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from jaxnorm._checks import check_patterns
 from jaxnorm._layout import Layout, layout_at
 from jaxnorm._mesh import varying_axes
 from jaxnorm._node import Axes, is_node
-from jaxnorm._paths import Path, is_absent, listed, named_entries
+from jaxnorm._paths import Path, is_absent, listed, matching, named_entries
 from jaxnorm._reparametrize import effective
 from jaxnorm._trace.facts import Facts
 from jaxnorm._trace.interpret import Apply, Program, Traced, interpreted, is_flag, traced
@@ -47,7 +45,8 @@ class Reading:
     def __init__(
         self, apply: Apply, params: PyTree, inputs: tuple[Any, ...], as_inputs: Sequence[str] = ()
     ) -> None:
-        _check_as_inputs(as_inputs, params)
+        present = (path for path, entry in named_entries(params) if not is_absent(entry))
+        matching(as_inputs, "as_inputs", "parameter", present)
         self.params, self.inputs, self.as_inputs = params, inputs, as_inputs
         self.plain = plain_shapes(params)
         self._apply = apply
@@ -223,18 +222,6 @@ def _fan_in_axes(facts: Facts, params: PyTree) -> dict[Path, Axes]:
             f"The paths are: {listed(paths)}. Read apply(params, *inputs)."
         )
     return {path: next(iter(several)) for path, several in axes.items()}
-
-
-def _check_as_inputs(patterns: Sequence[str], params: PyTree) -> None:
-    """Raises TypeError for one string, ValueError for an expression that matches no parameter."""
-    check_patterns(patterns, "as_inputs")
-    paths = [path for path, entry in named_entries(params) if not is_absent(entry)]
-    for pattern in patterns:
-        if not any(re.search(pattern, str(path)) for path in paths):
-            raise ValueError(
-                f"as_inputs has the expression {pattern!r}, which matches no parameter. The "
-                f"parameters are: {listed(paths)}."
-            )
 
 
 def plain_shapes(params: PyTree) -> PyTree:
