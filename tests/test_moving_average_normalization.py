@@ -13,45 +13,32 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 import jaxnorm as jn
-from examples.keeping import networks, reference, variants
-from examples.keeping.networks import Kind, convolution, drawn, plain
-from examples.keeping.reference import EPSILON, Settings
-from examples.keeping.variants import batch_normalized, cross_entropy, without_scales
+from tests import written_out
 from tests.devices import AXIS_TYPES, collectives, mesh
-from tests.kept_networks import CLASSES, assert_close, minibatch, parameters
+from tests.written_out import (
+    EPSILON,
+    assert_close,
+    batch_normalized,
+    cross_entropy,
+    drawn,
+    folded,
+    kept,
+    minibatch,
+    moved,
+    parameters,
+    plain,
+    without_scales,
+)
 
 NETWORKS = {
-    name: partial(getattr(networks, name), classes=CLASSES, width=4)
-    for name in ("chain", "residual", "bottleneck")
+    name: getattr(written_out, name)
+    for name in ("chain", "residual", "bottleneck", "mobilenet", "mbconv", "branching")
 }
-NETWORKS |= {
-    name: partial(getattr(networks, name), classes=CLASSES, width=4, blocks=3)
-    for name in ("mobilenet", "mbconv")
-}
-
-
-def branching(layer: Any, x: jax.Array) -> jax.Array:
-    """Two branches, one after a second use of the stem's result, and a concatenation."""
-    x = jax.nn.relu(layer("stem", x, Kind(4, 3)))
-    a = jax.nn.relu(layer("left", x, Kind(4)))
-    b = jnp.tanh(layer("right", x, Kind(3, 3)) + layer("across", a, Kind(3)))
-    x = jax.nn.relu(layer("last", jnp.concatenate([a, b, x], -1), Kind(4)))
-    return layer("classifier", x.mean((1, 2)), Kind(CLASSES, normalized=False))
-
-
-NETWORKS["branching"] = branching
-
-
-@pytest.fixture(autouse=True)
-def small_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Convolutions as single operations, which compile faster than products of matrices."""
-    for module in (reference, variants, networks):
-        monkeypatch.setattr(module, "product", convolution)
 
 
 def called(network: Any, params: Any, x: jax.Array, optimizer: Any = None, **options: Any) -> Any:
     """Returns the model and what the call makes of it."""
-    apply = lambda params, x: plain(network, params, x, convolution)  # noqa: E731
+    apply = lambda params, x: plain(network, params, x)  # noqa: E731
     optimizer = optax.sgd(0.1) if optimizer is None else optimizer
     return apply, *jn.moving_average_normalization(
         apply, without_scales(params), optimizer, x, **options
@@ -95,7 +82,7 @@ SLOW = ("bottleneck", "mbconv", "mobilenet")
 def test_with_the_averages_of_the_step_it_is_batch_normalization(name: str) -> None:
     with jax.enable_x64(True):
         network, (x, y) = NETWORKS[name], minibatch(jnp.float64)
-        params = parameters(network, x, -1)
+        params = parameters(network, x)
         loss = lambda params: cross_entropy(batch_normalized(network, params, x)[0], y)  # noqa: E731
         wanted = jax.jit(jax.value_and_grad(loss))(params)
         _, apply_in_loss, raw, _ = called(network, params, x)
@@ -106,7 +93,7 @@ def test_with_the_averages_of_the_step_it_is_batch_normalization(name: str) -> N
 
 def test_the_loss_sees_the_plain_network_to_the_bit() -> None:
     network, (x, _) = NETWORKS["residual"], minibatch()
-    apply, apply_in_loss, raw, _ = called(network, parameters(network, x, -1), x)
+    apply, apply_in_loss, raw, _ = called(network, parameters(network, x), x)
     # As single operations: compilers round two programs differently.
     with jax.disable_jit():
         made, wanted = apply_in_loss(raw, x), apply(jn.effective(raw), x)
@@ -115,7 +102,7 @@ def test_the_loss_sees_the_plain_network_to_the_bit() -> None:
 
 def test_it_starts_as_batch_normalization() -> None:
     network, (x, _) = NETWORKS["chain"], minibatch()
-    params = variants.zero_sums(drawn(network, jax.random.key(0), x[:1]))
+    params = written_out.zero_sums(drawn(network, jax.random.key(0), x[:1]))
     apply, _, raw, _ = called(network, params, x)
     wanted, moments = batch_normalized(network, params, x)
     np.testing.assert_allclose(apply(jn.effective(raw), x), wanted, rtol=1e-4, atol=1e-5)
@@ -126,7 +113,7 @@ def test_it_starts_as_batch_normalization() -> None:
 
 def test_branches_start_with_the_scales_of_the_call() -> None:
     network, (x, _) = NETWORKS["residual"], minibatch()
-    apply, _, raw, _ = called(network, parameters(network, x, -1), x)
+    apply, _, raw, _ = called(network, parameters(network, x), x)
     factors = jn.residual_factors(jn.read(apply, jn.effective(raw), x))
     for name in ("block 0/first", "block 1/second"):
         np.testing.assert_allclose(raw[name]["kernel"].scale, factors[name]["kernel"])
@@ -146,7 +133,7 @@ def test_kernels_are_zero_sum_by_default_and_stay_so() -> None:
 
 def test_unfitted_it_starts_as_the_given_function() -> None:
     network, (x, _) = NETWORKS["residual"], minibatch()
-    params = parameters(network, x, -1)
+    params = parameters(network, x)
     apply, _, raw, _ = called(network, params, x, fitted=False)
     wanted = apply(without_scales(params), x)
     np.testing.assert_allclose(apply(jn.effective(raw), x), wanted, rtol=1e-4, atol=1e-5)
@@ -167,10 +154,10 @@ def test_twenty_updates_are_those_of_the_reference(name: str, zero_sums: bool) -
 
     Its zero sums are computed in the loss.
     """
-    shaped = variants.zero_sums if zero_sums else lambda params: params
+    shaped = written_out.zero_sums if zero_sums else lambda params: params
     with jax.enable_x64(True):
         network, (x, y) = NETWORKS["residual"], minibatch(jnp.float64)
-        params, tx = shaped(parameters(network, x, -1)), OPTIMIZERS[name]
+        params, tx = shaped(parameters(network, x)), OPTIMIZERS[name]
         averages = batch_normalized(network, params, x)[1]
         _, apply_in_loss, raw, ours = called(network, params, x, tx, zero_sums=zero_sums)
         raw = with_averages(raw, params, averages)
@@ -179,16 +166,13 @@ def test_twenty_updates_are_those_of_the_reference(name: str, zero_sums: bool) -
             params, averages, state = carry
 
             def loss(params: Any) -> Any:
-                logits, found = reference.forward(network, shaped(params), averages, x, Settings())
+                logits, found = kept(network, shaped(params), averages, x)
                 return cross_entropy(logits, y), found
 
             gradient, found = jax.grad(loss, has_aux=True)(params)
             updates, state = tx.update(gradient, state, params)
             new = optax.apply_updates(params, updates)
-            averages = {
-                name: reference.moved(averages[name], found[name], None, None, 0.9)
-                for name in averages
-            }
+            averages = {name: moved(averages[name], found[name]) for name in averages}
             return new, averages, state
 
         def made_step(_: Any, carry: Any) -> Any:
@@ -201,7 +185,7 @@ def test_twenty_updates_are_those_of_the_reference(name: str, zero_sums: bool) -
             start = params, averages, tx.init(params)
             params, averages, _ = jax.jit(partial(jax.lax.fori_loop, 0, 20, wanted_step))(start)
             raw, _ = jax.jit(partial(jax.lax.fori_loop, 0, 20, made_step))((raw, ours.init(raw)))
-        assert_close(jn.effective(raw), reference.folded(shaped(params), averages), 1e-7)
+        assert_close(jn.effective(raw), folded(shaped(params), averages), 1e-7)
 
 
 def dense(rows: int = 64) -> tuple[Any, Any, jax.Array]:
@@ -630,7 +614,7 @@ def test_a_network_without_biases_warns() -> None:
 
 def test_gates_and_heads_stay_plain() -> None:
     network, (x, _) = NETWORKS["mbconv"], minibatch()
-    _, _, raw, _ = called(network, parameters(network, x, -1), x)
+    _, _, raw, _ = called(network, parameters(network, x), x)
     plain = {name for name, leaf in raw.items() if isinstance(leaf["kernel"], jax.Array)}
     assert plain == {"classifier"} | {name for name in raw if "gate" in name}
 
@@ -718,7 +702,7 @@ def test_bfloat16_keeps_its_type_and_float32_averages() -> None:
 def test_parameters_that_the_loss_casts() -> None:
     """Float32 parameters, computed with in bfloat16: a convolution takes no mixed types."""
     network, (x, _) = NETWORKS["chain"], minibatch()
-    _, in_loss, raw, _ = called(network, parameters(network, x, -1), x)
+    _, in_loss, raw, _ = called(network, parameters(network, x), x)
     x = 2 * x + 1
 
     def cast(entry: Any) -> Any:
