@@ -4,6 +4,7 @@ import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -226,8 +227,11 @@ def check_page(out: Path, count: int) -> None:
         )
 
 
-def _mark(pages: Sequence[Path]) -> None:
-    """Says in pages that are there that their runs are trained again."""
+def _mark(pages: Sequence[Path], store: Store, missing: Sequence[Spec]) -> None:
+    """Says in pages that are there that their runs are trained again, if some of these are."""
+    trained = {(row.run.method, row.run.seed) for row in store.rows()}
+    if not writes() or not any((spec.method, spec.seed) in trained for spec in missing):
+        return
     for page in filter(Path.is_file, pages):
         text = page.read_text(encoding="utf-8", errors="surrogateescape")
         if not text.startswith(STALE):
@@ -246,8 +250,11 @@ def _of_network(
     workers, config, seeds = flags.workers, comparison.config, range(flags.seeds)
     tasks: Sequence[Task] = [(method.name, (), seed) for method in methods for seed in seeds]
     trials: Sequence[Run] = ()
+    mark = partial(_mark, [flags.out / PAGE, *pages])
     if tuning is not None:
-        tasks, trials = choose(comparison, methods, seeds, tuning, flags.out, workers, flags.fresh)
+        tasks, trials = choose(
+            comparison, methods, seeds, tuning, flags.out, workers, flags.fresh, mark
+        )
     specs, store = comparison.specs(tasks), Store(flags.out)
     kept = store.finished(() if flags.fresh else specs)
     missing = [spec for spec in specs if spec not in kept]
@@ -256,10 +263,7 @@ def _of_network(
     if not workers.uses_processes:
         for line in signal_lines(comparison, missing):
             print(line)
-    trained = {(row.run.method, row.run.seed) for row in store.rows()}
-    if writes() and any((spec.method, spec.seed) in trained for spec in missing):
-        _mark([flags.out / PAGE, *pages])
-
+    mark(store, missing)
     grid = tuning.grid if tuning else {}
 
     def write(runs: Sequence[Run]) -> list[Run]:

@@ -11,6 +11,7 @@ from examples.networks.inception_nnx import Inception
 from examples.networks.mbconv import MBConvNet
 from examples.networks.mobilenet import MobileNetV2
 from examples.networks.residual_unet import PooledResidualUNet, ResidualUNet
+from examples.networks.resnet18 import ResNet18
 from examples.networks.unet import PixelUNet, UNet
 
 mobilenet = partial(MobileNetV2, width=16)
@@ -20,6 +21,7 @@ inception = partial(Inception, width=8)
 unet = partial(UNet, width=16)
 gated_mbconv = partial(MBConvNet, width=16)
 residual_unet = partial(PooledResidualUNet, width=16)
+resnet18 = partial(ResNet18, width=16)
 
 # Logits per pixel.
 unet_pixels = partial(PixelUNet, width=16)

@@ -20,8 +20,8 @@ KEPT = "finished runs are kept, and the same command goes on from there"
 
 #: The same of one with --fresh, which trains anew what it finds.
 KEPT_FRESH = (
-    "finished runs are kept: the same command without --fresh goes on from there, and with it "
-    "begins anew"
+    "finished runs are kept: the same command without --fresh goes on from there, beside runs of "
+    "before where none is anew; with it all are trained again"
 )
 
 #: The words of the blocks around this place, the innermost last.

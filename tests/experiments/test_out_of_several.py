@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from experiments import compare
+from experiments.analysis.tuning import choose
 from experiments.cli import main
 from experiments.models.from_file import _executed
 from tests.experiments.toy import rows_of, save_toy
@@ -97,6 +98,19 @@ def test_pages_whose_runs_are_trained_again_say_so_first(fresh, folder, monkeypa
         assert compare.STALE not in (out / "A" / "table.md").read_text()
         assert main(command(folder, "A,B")) == 0
         assert compare.STALE not in (out / "table.md").read_text()
+
+
+def test_a_page_says_so_when_its_trials_are_trained_again(folder, monkeypatch):
+    tuned = command(folder, "A", "--tune", "learning-rate=0.1", "--out", str(folder / "tuned"))
+    assert main(tuned) == 0
+    page = folder / "tuned" / "table.md"
+    assert compare.STALE not in page.read_text()
+    (folder / "nets.py").write_text(NETS.replace("classes, rngs", "classes, use_bias=False, rngs"))
+    _executed.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(choose, "run_all", stopped(choose.run_all))
+        assert main(tuned) == 130
+    assert page.read_text().count(compare.STALE) == 1
 
 
 def stopped(run_all):

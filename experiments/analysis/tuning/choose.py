@@ -1,7 +1,7 @@
 """Trials of every method on held-out rows, and the choice of its best settings."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from experiments.config import Workers
 from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.runs.comparison import OFFSET, Comparison, Task, run_all
+from experiments.runs.spec import Spec
 from experiments.runs.store import Store
 from experiments.training.run import Run
 
@@ -38,6 +39,7 @@ def choose(
     out: Path,
     workers: Workers,
     fresh: bool,
+    before: Callable[[Store, Sequence[Spec]], None],
 ) -> tuple[list[Task], list[Run]]:
     """Returns the trainings of the result, each method under each seed at its best, and all trials.
 
@@ -52,6 +54,7 @@ def choose(
         out: the folder for the store, tuning.csv and tuning.png.
         workers: the processes, or the cluster, of the trials.
         fresh: if True, trials that are in the store are trained again.
+        before: called with the store and the trials that are trained now.
 
     Raises:
         UserError: for more seeds of trials than of results.
@@ -72,6 +75,7 @@ def choose(
     ]
     specs, store = trials.specs(tasks), Store(out)
     kept = store.finished(() if fresh else specs)
+    before(store, [spec for spec in specs if spec not in kept])
     runs = run_all(trials, specs, store, kept, workers, "held-out")
     best = best_of if tuning.seeds is None else best_of_all
     chosen = {(each.name, seed): best(each.name, seed, runs) for each in methods for seed in seeds}
