@@ -88,7 +88,7 @@ class Comparison:
         loader: Load | None = None,
     ):
         self.config, self.derive = config, derive
-        self._looked_at = set[str]()
+        self._looked_at, self._begun = set[str](), set[str]()
         self._events = EventFiles(config.tensorboard if writes() else None)
         self._placement = make_placement(config.parallel, config.mesh)
         rows = config.train_rows, config.test_rows, config.label, config.resize
@@ -129,9 +129,13 @@ class Comparison:
         """Returns the parts of a spec's key that are no programs."""
         return parts_beside(spec.described, self._rows(spec.seed))
 
+    def _key(self, spec: Spec, dataset: Dataset) -> object:
+        """Returns what the seeds of a method, which have one program, share."""
+        return spec.method, spec.changes, dataset.signature
+
     def _program_digests(self, spec: Spec, dataset: Dataset) -> dict[str, str]:
         """Returns the digests of a method's programs, on one device, which its seeds share."""
-        key = spec.method, spec.changes, dataset.signature
+        key = self._key(spec, dataset)
         if key not in self._programs:
             config = as_groups_of_jit(self.config, self._placement).changed(nonfinite="stop")
             of_one = self._placement == ONE_DEVICE and config == self.config
@@ -171,6 +175,10 @@ class Comparison:
             UserError: if the spec's rows or programs are others in this process.
         """
         with own_code(self.config.model):  # Another process has no command around it.
+            if spec.name not in self._begun and is_from_file(self.config.model):
+                # A file that the network reads in its call may have been edited meanwhile.
+                self._programs.pop(self._key(spec, self.dataset(spec.seed)), None)
+            self._begun.add(spec.name)
             spec.check_unchanged(self.parts(spec))
             return self.trained(spec, keeper, advance, say)._replace(state=None)
 

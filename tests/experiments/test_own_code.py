@@ -9,6 +9,7 @@ from experiments.config import Config
 from experiments.errors import UserError
 from experiments.runs.comparison import Comparison
 from experiments.runs.store import Store
+from experiments.training.history import NoCheckpoints
 from tests.experiments.toy import save_toy
 
 NET = """
@@ -274,3 +275,22 @@ def test_a_network_that_cannot_be_trained_says_why(code, method, words, tmp_path
     config = Config(model=f"{tmp_path / 'nets.py'}:make", dataset=save_toy(tmp_path), batch_size=16)
     with pytest.raises(UserError, match=words):
         Comparison(config).specs([(method, (), 0)])
+
+
+READS = """
+class make(Net):
+    def __call__(self, x):
+        return float(Path(__file__).with_name("factor.txt").read_text()) * super().__call__(x)
+"""
+
+
+def test_a_file_that_a_call_reads_and_that_is_edited_before_a_method_begins_is_noticed(tmp_path):
+    (tmp_path / "nets.py").write_text(NET + READS)
+    (tmp_path / "factor.txt").write_text("1")
+    config = Config(model=f"{tmp_path / 'nets.py'}:make", dataset=save_toy(tmp_path), batch_size=16)
+    comparison = Comparison(config.changed(epochs=1))
+    none, wn = comparison.specs([("none", (), 0), ("wn", (), 0)])
+    comparison(none, NoCheckpoints())
+    (tmp_path / "factor.txt").write_text("2")
+    with pytest.raises(UserError, match=r"wn, seed 0 cannot be trained: its .* a file was edited"):
+        comparison(wn, NoCheckpoints())
