@@ -185,7 +185,10 @@ def network_names(models: str) -> dict[str, str]:
         for name, model in zip(short, wanted, strict=True)
     ]
     if len(set(names)) < len(names) or (len(names) > 1 and "" in names):
-        raise UserError(f"--model is {models!r}; wanted each network once, with a name of its own.")
+        raise UserError(
+            f"--model is {models!r}; wanted each network once, with a name of its own, and one "
+            "comma between two."
+        )
     return dict(zip(names, wanted, strict=True))
 
 

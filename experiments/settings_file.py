@@ -46,11 +46,15 @@ def flags_of(file: Path) -> list[str]:
         raise UserError(f"--settings is {file}: {reason}; {WANTED}.") from error
     kinds = dict(_kinds(Compare))
     flags: list[str] = []
+    keys: dict[str, str] = {}
     for key, value in settings.items():
         name = key.replace("-", "_")
         if name not in kinds:
             known = [each.replace("_", "-") for each in kinds]
             raise unknown(f"setting of compare, in {file},", key.replace("_", "-"), known)
+        if name in keys:
+            raise UserError(f"{file} has {keys[name]} and {key}, one flag; wanted it once.")
+        keys[name] = key
         flags += _flag(key, value, kinds[name], file)
     return flags
 
@@ -68,6 +72,8 @@ def _kinds(command: type) -> Iterator[tuple[str, Any]]:
 def _flag(key: str, value: Any, kind: Any, file: Path) -> list[str]:
     """Returns a flag with its values."""
     flag, kinds = f"--{key.replace('_', '-')}", (kind, *get_args(kind))
+    if kind is bool and not isinstance(value, bool):
+        raise UserError(f"{file} has {key} = {_toml(value)}; wanted {key} = true or false.")
     if isinstance(value, bool) and bool in kinds:
         if kind is not bool:  # None is the value of the flag left out.
             return [flag, str(value)]

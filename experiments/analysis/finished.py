@@ -8,6 +8,7 @@ import polars as pl
 from experiments.analysis.measures import MEASURES
 from experiments.analysis.table import show_table
 from experiments.errors import UserError
+from experiments.runs.comparison import OFFSET
 from experiments.runs.files import write_whole
 from experiments.runs.outputs import names_of
 from experiments.runs.spec import shown
@@ -68,7 +69,12 @@ def frame(rows: Sequence[Row]) -> pl.DataFrame:
     names = dict.fromkeys(name for row in rows for name in row.spec)
     varied = [name for name in names if any(row.spec.get(name) != first.get(name) for row in rows)]
     settings = [name for name in varied if name not in ("method", "seed", "data")]
-    return pl.DataFrame([_flat(row, settings) for row in rows], infer_schema_length=None)
+    flat = [_flat(row, settings) for row in rows]
+    trials = [row.run.seed >= OFFSET for row in rows]
+    if any(trials):
+        words = ({"tested on": ("test rows", "held-out rows, a trial")[each]} for each in trials)
+        flat = [values | word for values, word in zip(flat, words, strict=True)]
+    return pl.DataFrame(flat, infer_schema_length=None)
 
 
 def summary(runs: pl.DataFrame) -> pl.DataFrame:

@@ -367,7 +367,8 @@ def _check_splits(name: str, X_train: Array, X_test: Array) -> None:
         if not fits.all():
             column = np.argmin(fits)
             raise UserError(
-                f"{name}: the {part} rows reach {sizes[column]:.3g} in column {column}; wanted "
+                f"{name}: the {part} rows reach {sizes[column]:.3g} in column {column + 1} of "
+                f"{len(fits)}, counted without the classes; wanted "
                 f"sizes from {SMALLEST:g} to {LARGEST:g}, and no NaN: rescale the columns, and "
                 "fill or drop what stands for missing values."
             )

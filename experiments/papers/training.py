@@ -144,7 +144,7 @@ def runs_of(
     for line in store.why_not(missing):
         say(line)
     there = make if context.workers.uses_processes else lambda: here
-    for keyed, run in execute(missing, there, store, context.workers, say):
+    for keyed, run, _ in execute(missing, there, store, context.workers, say):
         runs[specs[keyed]] = run
         context.advance(len(runs) / len(names), names[specs[keyed]])
     return runs

@@ -21,6 +21,7 @@ from experiments.runs.jobs import Make, Training, in_processes
 from experiments.runs.processes import check_same, writes
 from experiments.runs.progress import Advance, Say, is_quiet, progress
 from experiments.runs.spec import (
+    IDENTITY,
     PROGRAMS,
     Changes,
     Spec,
@@ -88,7 +89,7 @@ class Comparison:
         loader: Load | None = None,
     ):
         self.config, self.derive = config, derive
-        self._looked_at, self._begun = set[str](), set[str]()
+        self._looked_at, self._seen_twice = set[str](), set[str]()
         self._events = EventFiles(config.tensorboard if writes() else None)
         self._placement = make_placement(config.parallel, config.mesh)
         rows = config.train_rows, config.test_rows, config.label, config.resize
@@ -175,11 +176,7 @@ class Comparison:
             UserError: if the spec's rows or programs are others in this process.
         """
         with own_code(self.config.model):  # Another process has no command around it.
-            if spec.name not in self._begun and is_from_file(self.config.model):
-                # A file that the network reads in its call may have been edited meanwhile.
-                self._programs.pop(self._key(spec, self.dataset(spec.seed)), None)
-            self._begun.add(spec.name)
-            spec.check_unchanged(self.parts(spec))
+            self._check_again(spec)
             return self.trained(spec, keeper, advance, say)._replace(state=None)
 
     def trained(
@@ -199,12 +196,25 @@ class Comparison:
 
             def report(entry: Epoch) -> None:
                 log(entry)
+                if spec.name not in self._seen_twice:  # All programs of the method are traced now.
+                    self._check_again(spec)
+                    self._seen_twice.add(spec.name)
                 advance(f"{spec}, epoch {entry.epoch} of {self.config.epochs}")
 
             trainer = self.trainer(spec, dataset)
             look = self._look(spec, trainer, dataset, say)
             run = _fit_or_diverge(trainer, dataset, spec.seed, report, keeper, look)
         return with_maps(run, trainer, dataset)._replace(changes=spec.changes)
+
+    def _check_again(self, spec: Spec) -> None:
+        """Raises UserError if a spec's rows or programs are others by now.
+
+        What a network of the user's reads in its call, as a file, may be edited until a method's
+        programs are traced.
+        """
+        if spec.name not in self._seen_twice and is_from_file(self.config.model):
+            self._programs.pop(self._key(spec, self.dataset(spec.seed)), None)
+        spec.check_unchanged(self.parts(spec))
 
     def _look(self, spec: Spec, trainer: Trainer, dataset: Dataset, say: Say) -> Look:
         """Returns the look at a method's first run; nothing for others, and if nobody reads it."""
@@ -255,7 +265,7 @@ def run_all(
         there = partial(telling, comparison.factory(), silent if is_quiet() else to_stderr)
         make = there if workers.uses_processes else lambda: here
         ends = [time.perf_counter()]
-        for spec, run in execute(missing, make, store, workers, say):
+        for spec, run, is_stored in execute(missing, make, store, workers, say):
             done[spec] = run
             say(summary(run, tested))
             ends.append(time.perf_counter())
@@ -263,7 +273,7 @@ def run_all(
                 say(f"About {seconds_left(ends, missing):.0f} seconds to go.")
             for _ in range(epochs if workers.uses_processes else 0):
                 advance(str(spec))
-            if writes():
+            if writes() and is_stored:
                 write([done[spec] for spec in specs if spec in done])
     runs = [done[spec] for spec in specs]
     if writes():
@@ -277,7 +287,7 @@ def execute(
     store: Store,
     workers: Workers = HERE,
     say: Say = silent,
-) -> Iterator[tuple[Spec, Run]]:
+) -> Iterator[tuple[Spec, Run, bool]]:
     """Trains specs and stores each run as it ends: in order, or with several jobs in any order.
 
     Args:
@@ -298,10 +308,10 @@ def execute(
         try:
             if writes():
                 store.add(spec, run)
-        except UserError:
-            yield spec, run  # The caller shows it before the error.
-            raise
-        yield spec, run
+        except UserError as error:
+            yield spec, run, False  # The caller shows it before the error.
+            raise UserError(f"{spec} is not kept: {error}") from error
+        yield spec, run, True
 
 
 def _trained(
@@ -337,10 +347,12 @@ def with_others(
     """
     found = {(run.method, run.seed): run for run in runs}
     others: dict[tuple[str, int], Spec] = {}
+    # The programs tell a network of the user's, whatever the path to its file.
+    ignored = (*IDENTITY, "model") if is_from_file(specs[0].config.model) else IDENTITY
     for row in () if grid else store.rows():
         place = row.run.method, row.run.seed
         spec = replace(specs[0], method=place[0], seed=place[1], parts=())
-        if place[0] not in METHODS or place in found or not spec.like(row.spec):
+        if place[0] not in METHODS or place in found or not spec.like(row.spec, ignored):
             continue
         if comparison.parts_beside(spec).items() <= row.parts.items():  # Else nothing is traced.
             others[place] = spec.made_of(comparison.parts(spec))

@@ -113,6 +113,14 @@ def test_a_page_says_so_when_its_trials_are_trained_again(folder, monkeypatch):
     assert page.read_text().count(compare.STALE) == 1
 
 
+def test_a_network_by_another_path_keeps_the_other_methods_of_its_folder(folder):
+    into = ["--out", str(folder / "paths")]
+    assert main([*command(folder, "A"), *into]) == 0
+    there = command(folder, "A", "--methods", "wn", "--model", f"{folder / 'nets.py'}:A")
+    assert main([*there, *into]) == 0
+    assert [row["method"] for row in rows_of(folder / "paths" / "results.csv")] == ["wn", "none"]
+
+
 def stopped(run_all):
     """Returns a `run_all` that Ctrl-C stops if there is something to train."""
 

@@ -7,6 +7,7 @@ import pytest
 from experiments.cli import main
 from experiments.config import Config
 from experiments.errors import UserError
+from experiments.runs import comparison as comparison_module
 from experiments.runs.comparison import Comparison
 from experiments.runs.store import Store
 from experiments.training.history import NoCheckpoints
@@ -284,13 +285,34 @@ class make(Net):
 """
 
 
-def test_a_file_that_a_call_reads_and_that_is_edited_before_a_method_begins_is_noticed(tmp_path):
+@pytest.fixture
+def reading(tmp_path):
+    """A comparison of a network that reads a factor in its call, and that factor's file."""
     (tmp_path / "nets.py").write_text(NET + READS)
-    (tmp_path / "factor.txt").write_text("1")
+    factor = tmp_path / "factor.txt"
+    factor.write_text("1")
     config = Config(model=f"{tmp_path / 'nets.py'}:make", dataset=save_toy(tmp_path), batch_size=16)
-    comparison = Comparison(config.changed(epochs=1))
+    return Comparison(config.changed(epochs=1)), factor
+
+
+def test_a_file_that_a_call_reads_and_that_is_edited_before_a_method_begins_is_noticed(reading):
+    comparison, factor = reading
     none, wn = comparison.specs([("none", (), 0), ("wn", (), 0)])
     comparison(none, NoCheckpoints())
-    (tmp_path / "factor.txt").write_text("2")
+    factor.write_text("2")
     with pytest.raises(UserError, match=r"wn, seed 0 cannot be trained: its .* a file was edited"):
         comparison(wn, NoCheckpoints())
+
+
+def test_so_is_one_that_is_edited_before_the_method_is_scored(reading, monkeypatch):
+    comparison, factor = reading
+    (none,) = comparison.specs([("none", (), 0)])
+
+    def edited(*arguments):
+        factor.write_text("2")
+        return fit(*arguments)
+
+    fit = comparison_module._fit_or_diverge
+    monkeypatch.setattr(comparison_module, "_fit_or_diverge", edited)
+    with pytest.raises(UserError, match=r"none, seed 0 cannot be trained: .* a file was edited"):
+        comparison(none, NoCheckpoints())

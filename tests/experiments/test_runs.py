@@ -22,7 +22,7 @@ from experiments.errors import UserError
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context
 from experiments.papers.training import train_grid
-from experiments.runs.comparison import Comparison, execute, seconds_left
+from experiments.runs.comparison import OFFSET, Comparison, execute, seconds_left
 from experiments.runs.jobs import take_share
 from experiments.runs.spec import FREE, PROGRAMS, SHOWN, Spec, parts_beside
 from experiments.runs.store import Store
@@ -172,8 +172,8 @@ def test_a_run_that_cannot_be_stored_is_shown_first(tmp_path, lost):
     store = Store(tmp_path / "moved" if lost == "moved" else tmp_path)
     runs = execute([spec()], lambda: lambda spec, keeper: run(), store)
     with full_disk(0):
-        assert next(runs) == (spec(), run())
-    with pytest.raises(UserError, match="free it or change --out") as error:
+        assert next(runs) == (spec(), run(), False)
+    with pytest.raises(UserError, match=r"is not kept: .* free it or change --out") as error:
         next(runs)
     assert "remove it" not in str(error.value)
 
@@ -198,6 +198,15 @@ def test_means_leave_out_what_did_not_train_and_settings_are_columns(tmp_path):
     assert with_noise["test_accuracy"] == pytest.approx(0.7)
     assert with_noise["accuracy_deviation"] == pytest.approx(0.2)
     assert without["accuracy_deviation"] is None
+
+
+def test_trials_of_tuning_are_told_from_results(tmp_path):
+    store = Store(tmp_path)
+    store.add(spec(), run(0.5))
+    assert "tested on" not in frame(store.rows()).columns
+    store.add(spec(OFFSET), run(0.6, OFFSET))
+    made = summary(frame(store.rows()))
+    assert made["tested on"].to_list() == ["test rows", "held-out rows, a trial"]
 
 
 def test_the_interval_is_that_of_a_printed_table():
@@ -295,7 +304,7 @@ class Killed:
 def test_a_process_that_is_killed_loses_its_own_run_alone(tmp_path):
     said, store, specs = [], Store(tmp_path), [spec(seed) for seed in range(4)]
     make = functools.partial(Killed, tmp_path, False)
-    found = [each.seed for each, _ in execute(specs, make, store, Workers(jobs=2), said.append)]
+    found = [each.seed for each, _, _ in execute(specs, make, store, Workers(jobs=2), said.append)]
     assert sorted(found) == [0, 1, 2, 3] == sorted(row.run.seed for row in store.rows())
     (line,) = said
     assert "the process of bn, seed 0 was killed" in line

@@ -107,6 +107,8 @@ def test_a_settings_file_has_the_flags_of_the_command(tmp_path: Path) -> None:
         ('methods = ["bn", "nonee"]', "did you mean 'none'"),
         ("learning_rate = nan", ": learning_rate is nan"),
         ("train-rows = false", "train-rows = false"),
+        ("train_rows = 128\ntrain-rows = 3", "has train_rows and train-rows, one flag"),
+        ('quiet = "yes"', 'has quiet = "yes"; wanted quiet = true or false'),
         ("[tune]\nlerning-rate = [0.1, 0.2]", "did you mean 'learning-rate'"),
         ("[tune]\nlearning-rate = [-1.0, 0.2]", ": tune has 'learning-rate=-1.0,0.2'"),
     ],

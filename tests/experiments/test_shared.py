@@ -228,7 +228,9 @@ def test_two_programs_write_to_one_folder_at_once(tmp_path):
             both.wait(30)  # So that both store the same run at the same time.
             return run(seed=spec.seed)
 
-        ended[name] = [each.seed for each, _ in execute(specs, lambda: training, Store(tmp_path))]
+        ended[name] = [
+            each.seed for each, _, _ in execute(specs, lambda: training, Store(tmp_path))
+        ]
 
     threads = [threading.Thread(target=program, args=(name,)) for name in "ab"]
     for thread in threads:
