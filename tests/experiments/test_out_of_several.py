@@ -114,7 +114,7 @@ def test_a_page_says_so_when_its_trials_are_trained_again(folder, monkeypatch):
 
 
 def test_a_network_by_another_path_keeps_the_other_methods_of_its_folder(folder):
-    into = ["--out", str(folder / "paths")]
+    into = ["--constrain-head", "--out", str(folder / "paths")]
     assert main([*command(folder, "A"), *into]) == 0
     there = command(folder, "A", "--methods", "wn", "--model", f"{folder / 'nets.py'}:A")
     assert main([*there, *into]) == 0
