@@ -1,11 +1,18 @@
 """The agent that learns to catch a ball."""
 
+import csv
+import re
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from examples import agent
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "experiments" / "results" / "agent"
 
 
 def test_an_agent_that_follows_the_ball_catches_it() -> None:
@@ -29,3 +36,27 @@ def test_each_method_acts_and_learns(method: str, monkeypatch: pytest.MonkeyPatc
     assert len(returns) == 2
     assert np.isfinite(returns).all()
     assert min(returns) >= -1
+
+
+#: Words of the tables, by the names of the rows.
+WORDS = {
+    "no normalization": "no normalization",
+    "batch normalization": "batch normalization",
+    "normalizer_free": "`normalizer_free`",
+    "moving averages": "`moving_average_normalization`",
+}
+
+
+@pytest.mark.parametrize("page", [RESULTS / "README.md", ROOT / "docs" / "guides" / "streams.md"])
+def test_the_tables_are_the_means_of_the_committed_rows(page: Path) -> None:
+    with (RESULTS / "agent.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["method"] for row in rows} == {*agent.METHODS}
+    text = page.read_text()
+    for method, words in WORDS.items():
+        (line,) = re.findall(rf"^\| {re.escape(words)} \|(.*)\|$", text, re.MULTILINE)
+        of_method = [row for row in rows if row["method"] == method]
+        means = [
+            np.mean([float(row[f"after {count}"]) for row in of_method]) for count in agent.SHOWN
+        ]
+        assert [float(cell) for cell in line.split("|")] == pytest.approx(means, abs=5.1e-3)
