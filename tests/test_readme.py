@@ -53,3 +53,16 @@ def test_links_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", [PAGES[0], DOCS / "index.md", WHICH], ids=lambda page: page.name)
 def test_one_rule_says_which_call(page: Path) -> None:
     assert RULE in words(page.read_text())
+
+
+MOVING = ROOT / "experiments" / "results" / "networks" / "moving"
+
+
+@pytest.mark.parametrize("page", [PAGES[0], DOCS / "evidence.md", MOVING / "README.md"])
+def test_differences_over_whole_networks_are_those_of_their_table(page: Path) -> None:
+    """Moving averages and GroupNorm less batch normalization, 1,000 updates, over pairs."""
+    table = (MOVING / "table.md").read_text()
+    for method in ("moving averages", "gn"):
+        row = re.search(rf"^\| {method} \| 5 \| ([^|]+) \|", table, re.MULTILINE)
+        assert row is not None
+        assert row[1] in words(page.read_text())
