@@ -89,7 +89,7 @@ class Comparison:
         loader: Load | None = None,
     ):
         self.config, self.derive = config, derive
-        self._looked_at, self._seen_twice = set[str](), set[str]()
+        self._looked_at, self._traced = set[str](), set[str]()
         self._events = EventFiles(config.tensorboard if writes() else None)
         self._placement = make_placement(config.parallel, config.mesh)
         rows = config.train_rows, config.test_rows, config.label, config.resize
@@ -196,9 +196,9 @@ class Comparison:
 
             def report(entry: Epoch) -> None:
                 log(entry)
-                if spec.name not in self._seen_twice:  # All programs of the method are traced now.
+                if spec.name not in self._traced:  # All programs of the method are traced now.
                     self._check_again(spec)
-                    self._seen_twice.add(spec.name)
+                    self._traced.add(spec.name)
                 advance(f"{spec}, epoch {entry.epoch} of {self.config.epochs}")
 
             trainer = self.trainer(spec, dataset)
@@ -212,7 +212,7 @@ class Comparison:
         What a network of the user's reads in its call, as a file, may be edited until a method's
         programs are traced.
         """
-        if spec.name not in self._seen_twice and is_from_file(self.config.model):
+        if spec.name not in self._traced and is_from_file(self.config.model):
             self._programs.pop(self._key(spec, self.dataset(spec.seed)), None)
         spec.check_unchanged(self.parts(spec))
 
@@ -289,6 +289,8 @@ def execute(
     say: Say = silent,
 ) -> Iterator[tuple[Spec, Run, bool]]:
     """Trains specs and stores each run as it ends: in order, or with several jobs in any order.
+
+    Yields each spec with its run, and whether it is stored: if not, the error comes next.
 
     Args:
         specs: the trainings, the seeds of one method after each other.
