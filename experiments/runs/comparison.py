@@ -176,7 +176,7 @@ class Comparison:
             UserError: if the spec's rows or programs are others in this process.
         """
         with own_code(self.config.model):  # Another process has no command around it.
-            self._check_again(spec)
+            self._check_unchanged(spec, spec.name not in self._traced)
             return self.trained(spec, keeper, advance, say)._replace(state=None)
 
     def trained(
@@ -191,28 +191,31 @@ class Comparison:
         ``advance`` is called with a line after each epoch, and ``say`` with one for a method whose
         rate kills the network within the first hundred updates of its first run.
         """
-        dataset = self.dataset(spec.seed)
+        dataset, is_first = self.dataset(spec.seed), spec.name not in self._traced
         with self._events.of(spec.name, spec.seed) as log:
 
             def report(entry: Epoch) -> None:
                 log(entry)
-                if spec.name not in self._traced:  # All programs of the method are traced now.
-                    self._check_again(spec)
+                if spec.name not in self._traced:  # Its programs are by now, but that of maps.
+                    self._check_unchanged(spec, anew=True)
                     self._traced.add(spec.name)
                 advance(f"{spec}, epoch {entry.epoch} of {self.config.epochs}")
 
             trainer = self.trainer(spec, dataset)
             look = self._look(spec, trainer, dataset, say)
             run = _fit_or_diverge(trainer, dataset, spec.seed, report, keeper, look)
-        return with_maps(run, trainer, dataset)._replace(changes=spec.changes)
+        run = with_maps(run, trainer, dataset)._replace(changes=spec.changes)
+        if is_first and dataset.has_label_maps:
+            self._check_unchanged(spec, anew=True)
+        return run
 
-    def _check_again(self, spec: Spec) -> None:
-        """Raises UserError if a spec's rows or programs are others by now.
+    def _check_unchanged(self, spec: Spec, anew: bool) -> None:
+        """Raises UserError if a spec's rows or programs, perhaps traced anew, are others by now.
 
         What a network of the user's reads in its call, as a file, may be edited until a method's
         programs are traced.
         """
-        if spec.name not in self._traced and is_from_file(self.config.model):
+        if anew and is_from_file(self.config.model):
             self._programs.pop(self._key(spec, self.dataset(spec.seed)), None)
         spec.check_unchanged(self.parts(spec))
 

@@ -111,8 +111,14 @@ def test_columns_that_nearly_tell_the_class_are_features():
 
 #: What is done to the test rows of noise alone, and whether a note says so.
 MOVED = {
-    "another unit in two of three columns": (lambda X: X * [1, 255, 255], "column 1, of 2 such"),
-    "a column that is not centred": (lambda X: X + np.array([0, 0, 50]), "column 2, of 1 such"),
+    "another unit in two of three columns": (
+        lambda X: X * [1, 255, 255],
+        "column 2 of 3, of 2 such",
+    ),
+    "a column that is not centred": (
+        lambda X: X + np.array([0, 0, 50]),
+        "column 3 of 3, of 1 such",
+    ),
     "somewhat wider": (lambda X: 3 * X + 2, None),
     "one outlier": (lambda X: X + 40 * np.eye(len(X), 3), None),
 }
