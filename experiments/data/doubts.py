@@ -130,9 +130,9 @@ def other_scales(name: str, X_test: Array) -> list[str]:
     if not len(columns):
         return []
     return [
-        f"{name}: in column {columns[0] + 1} of {len(sizes)}, of {len(columns)} such, the test rows "
-        f"are {sizes[columns[0]]:.3g} deviations of the training rows from their mean; wanted one "
-        "scale, unless the test is meant to be far away: save both from one array."
+        f"{name}: in column {columns[0] + 1} of {len(sizes)}, of {len(columns)} such, the test "
+        f"rows are {sizes[columns[0]]:.3g} deviations of the training rows from their mean; wanted "
+        "one scale, unless the test is meant to be far away: save both from one array."
     ]
 
 
