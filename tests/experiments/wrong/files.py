@@ -101,7 +101,7 @@ ARCHIVES: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "1e300": (saved(X=X * 1e300), ("inf", "rescale")),
     "masses of molecules in kilograms": (
         saved(X=X * [1, 1, 1e-26, 1, 1]),
-        ("column 2", "rescale"),
+        ("column 3 of", "rescale"),
     ),
     "one number": (saved(X=np.ones((40, 5))), ("same number",)),
     "words in Latin letters": (
