@@ -8,10 +8,9 @@ import polars as pl
 from experiments.analysis.measures import MEASURES
 from experiments.analysis.table import show_table
 from experiments.errors import UserError
-from experiments.runs.comparison import OFFSET
 from experiments.runs.files import write_whole
 from experiments.runs.outputs import names_of
-from experiments.runs.spec import shown
+from experiments.runs.spec import OFFSET, shown
 from experiments.runs.store import FILE, Row, Store
 
 #: Columns that a table of runs has, and no other file of the commands.

@@ -22,6 +22,7 @@ from experiments.runs.processes import check_same, writes
 from experiments.runs.progress import Advance, Say, is_quiet, progress
 from experiments.runs.spec import (
     IDENTITY,
+    OFFSET,
     PROGRAMS,
     Changes,
     Spec,
@@ -46,9 +47,6 @@ from experiments.training.programs import check_repeats, program_digests
 from experiments.training.run import DIVERGED, Diverged, Epoch, Run
 from experiments.training.trainer import Trainer, Trainers, check_rows_apart
 from jaxnorm import parameter_count
-
-#: Added to the seed of a result for its trials: other initializations, batches and noise.
-OFFSET = 1_000_000
 
 #: ``seed -> dataset``, and ``(load, seed) -> dataset``.
 Load = Callable[[int], Dataset]

@@ -65,6 +65,9 @@ LEFT_OUT: Mapping[str, Any] = {
 #: The settings that make no difference to a network of the user's own.
 NOT_OF_OWN = ("activation", "depth", "width", "channels")
 
+#: Added to the seed of a result for its trials: other initializations, batches and noise.
+OFFSET = 1_000_000
+
 #: The end of an error on a network, or rows, that a process has otherwise.
 UNCHANGED = (
     "a file was edited meanwhile, or the network follows the clock, NumPy's random numbers or the "

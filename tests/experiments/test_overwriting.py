@@ -14,8 +14,9 @@ from experiments.papers.items import ITEMS
 from experiments.papers.page import PAGE, reports_in
 from experiments.papers.run import check_replaceable, run_item
 from experiments.papers.settings import with_settings
-from experiments.runs.comparison import OFFSET, others_note
+from experiments.runs.comparison import others_note
 from experiments.runs.outputs import check_outputs
+from experiments.runs.spec import OFFSET
 from experiments.runs.store import FILE, Store
 from tests.experiments.test_items import REPORT
 from tests.experiments.test_papers import TOY

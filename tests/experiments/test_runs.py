@@ -22,9 +22,9 @@ from experiments.errors import UserError
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context
 from experiments.papers.training import train_grid
-from experiments.runs.comparison import OFFSET, Comparison, execute, seconds_left
+from experiments.runs.comparison import Comparison, execute, seconds_left
 from experiments.runs.jobs import take_share
-from experiments.runs.spec import FREE, PROGRAMS, SHOWN, Spec, parts_beside
+from experiments.runs.spec import FREE, OFFSET, PROGRAMS, SHOWN, Spec, parts_beside
 from experiments.runs.store import Store
 from experiments.training.fit import outcome
 from experiments.training.run import Epoch, Run

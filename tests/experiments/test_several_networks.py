@@ -15,7 +15,7 @@ from experiments.commands import Compare
 from experiments.compare import network_names
 from experiments.errors import UserError
 from experiments.models.from_file import load_maker
-from experiments.runs.comparison import OFFSET
+from experiments.runs.spec import OFFSET
 from experiments.settings_file import MARK, flags_of, keep_settings, text_of
 from experiments.training.run import Run
 from tests.experiments.toy import rows_of, run_of, save_toy

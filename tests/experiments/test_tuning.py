@@ -14,8 +14,8 @@ from experiments.config import Config
 from experiments.data.dataset import Dataset
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
-from experiments.runs.comparison import OFFSET, Comparison, with_others
-from experiments.runs.spec import name_of
+from experiments.runs.comparison import Comparison, with_others
+from experiments.runs.spec import OFFSET, name_of
 from experiments.runs.store import Store
 from tests.experiments.toy import rows_of, run_of, save_toy, toy_dataset
 

@@ -11,8 +11,8 @@ from experiments.analysis.tuning.report import write_trials
 from experiments.config import Workers
 from experiments.errors import UserError
 from experiments.methods.method import Method
-from experiments.runs.comparison import OFFSET, Comparison, Task, run_all
-from experiments.runs.spec import Spec
+from experiments.runs.comparison import Comparison, Task, run_all
+from experiments.runs.spec import OFFSET, Spec
 from experiments.runs.store import Store
 from experiments.training.run import Run
 

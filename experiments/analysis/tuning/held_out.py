@@ -6,7 +6,7 @@ import numpy as np
 
 from experiments.data.dataset import Dataset
 from experiments.errors import UserError
-from experiments.runs.comparison import OFFSET
+from experiments.runs.spec import OFFSET
 
 #: One in so many training rows is held out.
 PARTS = 5

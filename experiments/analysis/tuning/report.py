@@ -13,9 +13,8 @@ from experiments.analysis.csv import write_csv
 from experiments.analysis.picture import draw_band, new_figure, picture
 from experiments.analysis.tuning.grid import Grid
 from experiments.analysis.tuning.rates import FILE, RATE, draw_rates
-from experiments.runs.comparison import OFFSET
 from experiments.runs.files import write_whole
-from experiments.runs.spec import shown
+from experiments.runs.spec import OFFSET, shown
 from experiments.training.run import Run
 
 #: Above this ratio of the largest value to the smallest, an axis is logarithmic.
