@@ -43,6 +43,7 @@ from experiments.runs.comparison import (
     with_others,
 )
 from experiments.runs.files import prepare_folder, write_whole
+from experiments.runs.marks import PAGE, mark
 from experiments.runs.outputs import check_outputs
 from experiments.runs.processes import writes
 from experiments.runs.spec import FREE, Spec, own_settings, shown
@@ -103,15 +104,6 @@ TUNED_FOR_ALL = (
     "{} of the seeds. All trials: tuning.csv, tuning.png."
 )
 
-#: The page of a comparison, in its folder.
-PAGE = "table.md"
-
-#: The first line of a page whose runs are trained again.
-STALE = (
-    "**Of earlier runs**, as are the pictures beside it: runs are trained again; the call that "
-    "ends writes it anew."
-)
-
 
 class Compared(NamedTuple):
     """Runs of a comparison of one network.
@@ -143,6 +135,10 @@ def compare(flags: Compare, command: str) -> None:
     if writes():
         keep_settings(flags)
     pages = [flags.out / PAGE] * (len(networks) > 1)
+    if pages and tuning is None:
+        for name, own in networks.items():
+            with own_code(own.config.model):
+                _mark_untrained(own, comparisons[name], methods, pages)
     compared: dict[str, Compared] = {}
     for name, own in networks.items():
         if writes() and pages:
@@ -210,6 +206,16 @@ def _comparisons(
     return comparisons
 
 
+def _mark_untrained(
+    flags: Compare, comparison: Comparison, methods: Sequence[Method], pages: Sequence[Path]
+) -> None:
+    """Marks the pages of a network, before an earlier one is trained, if its runs are missing."""
+    specs = comparison.specs([(m.name, (), seed) for m in methods for seed in range(flags.seeds)])
+    store = Store(flags.out)
+    kept = store.finished(() if flags.fresh else specs)
+    mark([flags.out / PAGE, *pages], store, [spec for spec in specs if spec not in kept])
+
+
 def check_page(out: Path, count: int) -> None:
     """Raises UserError if a comparison of several networks would replace one's page, or reversed.
 
@@ -230,17 +236,6 @@ def check_page(out: Path, count: int) -> None:
         )
 
 
-def _mark(pages: Sequence[Path], store: Store, missing: Sequence[Spec]) -> None:
-    """Says in pages that are there that their runs are trained again, if some of these are."""
-    trained = {(row.run.method, row.run.seed) for row in store.rows()}
-    if not writes() or not any((spec.method, spec.seed) in trained for spec in missing):
-        return
-    for page in filter(Path.is_file, pages):
-        text = page.read_text(encoding="utf-8", errors="surrogateescape")
-        if not text.startswith(STALE):
-            write_whole(page, f"{STALE}\n\n{text}")
-
-
 def _of_network(
     flags: Compare,
     command: str,
@@ -253,10 +248,10 @@ def _of_network(
     workers, config, seeds = flags.workers, comparison.config, range(flags.seeds)
     tasks: Sequence[Task] = [(method.name, (), seed) for method in methods for seed in seeds]
     trials: Sequence[Run] = ()
-    mark = partial(_mark, [flags.out / PAGE, *pages])
+    say_stale = partial(mark, [flags.out / PAGE, *pages])
     if tuning is not None:
         tasks, trials = choose(
-            comparison, methods, seeds, tuning, flags.out, workers, flags.fresh, mark
+            comparison, methods, seeds, tuning, flags.out, workers, flags.fresh, say_stale
         )
     specs, store = comparison.specs(tasks), Store(flags.out)
     kept = store.finished(() if flags.fresh else specs)
@@ -266,7 +261,7 @@ def _of_network(
     if not workers.uses_processes:
         for line in signal_lines(comparison, missing):
             print(line)
-    mark(store, missing)
+    say_stale(store, missing)
     grid = tuning.grid if tuning else {}
 
     def write(runs: Sequence[Run]) -> list[Run]:

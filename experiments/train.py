@@ -29,6 +29,7 @@ from experiments.runs.comparison import (
 )
 from experiments.runs.files import prepare_folder
 from experiments.runs.keeper import Keeper, keeping
+from experiments.runs.marks import PAGE, mark
 from experiments.runs.outputs import check_outputs
 from experiments.runs.processes import writes
 from experiments.runs.progress import progress
@@ -62,6 +63,7 @@ def train(flags: Train) -> None:
     store = Store(flags.out)
     if writes():
         store.check_writable()
+    mark([flags.out / PAGE], store, [spec])
     run, began = _trained(flags, comparison, spec)
     if not writes():
         return

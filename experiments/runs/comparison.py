@@ -203,7 +203,8 @@ class Comparison:
             look = self._look(spec, trainer, dataset, say)
             run = _fit_or_diverge(trainer, dataset, spec.seed, report, keeper, look)
         run = with_maps(run, trainer, dataset)._replace(changes=spec.changes)
-        if is_first and dataset.has_label_maps:
+        # A resumed run is reported before it is traced, and maps are traced for each seed.
+        if dataset.has_label_maps or (is_first and not isinstance(keeper, NoCheckpoints)):
             self._check_unchanged(spec, anew=True)
         return run
 

@@ -9,6 +9,7 @@ from experiments import compare
 from experiments.analysis.tuning import choose
 from experiments.cli import main
 from experiments.models.from_file import _executed
+from experiments.runs.marks import STALE
 from tests.experiments.toy import rows_of, save_toy
 
 NETS = """
@@ -93,24 +94,45 @@ def test_pages_whose_runs_are_trained_again_say_so_first(fresh, folder, monkeypa
         patch.setattr(compare, "run_all", stopped(compare.run_all))
         assert main(command(folder, "A,B", *more)) == 130
     for page in (out / "table.md", out / changed / "table.md"):
-        assert page.read_text().count(compare.STALE) == 1
+        assert page.read_text().count(STALE) == 1
     if not fresh:
-        assert compare.STALE not in (out / "A" / "table.md").read_text()
+        assert STALE not in (out / "A" / "table.md").read_text()
         assert main(command(folder, "A,B")) == 0
-        assert compare.STALE not in (out / "table.md").read_text()
+        assert STALE not in (out / "table.md").read_text()
 
 
-def test_a_page_says_so_when_its_trials_are_trained_again(folder, monkeypatch):
-    tuned = command(folder, "A", "--tune", "learning-rate=0.1", "--out", str(folder / "tuned"))
-    assert main(tuned) == 0
+def test_pages_of_a_later_network_say_so_while_an_earlier_one_is_trained(folder, monkeypatch):
+    (folder / "nets.py").write_text(NETS.replace("use_bias=False", "use_bias=True"))
+    monkeypatch.setattr(compare, "run_all", stopped(compare.run_all))
+    assert main([*command(folder, "A,B"), "--seeds", "2"]) == 130
+    for page in (folder / "out" / "table.md", folder / "out" / "B" / "table.md"):
+        assert page.read_text().count(STALE) == 1
+
+
+@pytest.mark.parametrize("tuned", [False, True])
+def test_a_page_says_so_when_its_trials_are_trained(tuned, folder, monkeypatch):
+    plain = [*command(folder, "A"), "--out", str(folder / "tuned")]
+    tune = [*plain, "--tune", "learning-rate=0.1"]
+    assert main(tune if tuned else plain) == 0
     page = folder / "tuned" / "table.md"
-    assert compare.STALE not in page.read_text()
+    assert STALE not in page.read_text()
     (folder / "nets.py").write_text(NETS.replace("classes, rngs", "classes, use_bias=False, rngs"))
     _executed.cache_clear()
-    with monkeypatch.context() as patch:
-        patch.setattr(choose, "run_all", stopped(choose.run_all))
-        assert main(tuned) == 130
-    assert page.read_text().count(compare.STALE) == 1
+    monkeypatch.setattr(choose, "run_all", stopped(choose.run_all))
+    assert main(tune) == 130
+    assert page.read_text().count(STALE) == 1
+
+
+def test_so_it_does_when_train_trains_a_run_of_it(folder):
+    _, *flags = command(folder, "A")
+    out = folder / "out" / "A"
+    flags[flags.index("--out") + 1] = str(out)
+    flags[flags.index("--methods")] = "--method"
+    at = flags.index("--seeds")
+    flags[at : at + 2] = ["--seed", "0"]
+    assert STALE not in (out / "table.md").read_text()
+    assert main(["train", *flags]) == 0
+    assert (out / "table.md").read_text().count(STALE) == 1
 
 
 def test_a_network_by_another_path_keeps_the_other_methods_of_its_folder(folder):
