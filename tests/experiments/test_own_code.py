@@ -316,3 +316,39 @@ def test_so_is_one_that_is_edited_before_the_method_is_scored(reading, monkeypat
     monkeypatch.setattr(comparison_module, "_fit_or_diverge", edited)
     with pytest.raises(UserError, match=r"none, seed 0 cannot be trained: .* a file was edited"):
         comparison(none, NoCheckpoints())
+
+
+PIXELS = """
+
+class make(nnx.Module):
+    def __init__(self, rngs, shape, classes):
+        self.hidden = nnx.Conv(shape[-1], 4, (3, 3), rngs=rngs)
+        self.classifier = nnx.Conv(4, classes, (1, 1), rngs=rngs)
+
+    def __call__(self, x):
+        factor = float(Path(__file__).with_name("factor.txt").read_text())
+        return factor * self.classifier(nnx.relu(self.hidden(x)))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("standard_promotion")
+def test_so_is_one_that_is_edited_before_label_maps_are_scored(tmp_path, monkeypatch):
+    (tmp_path / "nets.py").write_text(NET + PIXELS)
+    factor = tmp_path / "factor.txt"
+    factor.write_text("1")
+    sizes = {"train_rows": 16, "test_rows": 16, "batch_size": 8, "epochs": 1}
+    config = Config(model=f"{tmp_path / 'nets.py'}:make", dataset="shapes").changed(**sizes)
+    comparison = Comparison(config)
+    specs = comparison.specs([("none", (), 0), ("none", (), 1)])
+    comparison(specs[0], NoCheckpoints())
+
+    def edited(*arguments):
+        run = fit(*arguments)
+        factor.write_text("-1")
+        return run
+
+    fit = comparison_module._fit_or_diverge
+    monkeypatch.setattr(comparison_module, "_fit_or_diverge", edited)
+    with pytest.raises(UserError, match=r"none, seed 1 cannot be trained: .* a file was edited"):
+        comparison(specs[1], NoCheckpoints())
