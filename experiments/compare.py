@@ -31,7 +31,7 @@ from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.methods.statistics import WORDS as STATISTICS
 from experiments.methods.table import METHODS, find_methods
-from experiments.models.own_code import own_code
+from experiments.models.own_code import is_from_file, own_code
 from experiments.models.registry import with_network
 from experiments.runs.comparison import (
     Comparison,
@@ -250,9 +250,13 @@ def _of_network(
     trials: Sequence[Run] = ()
     say_stale = partial(mark, [flags.out / PAGE, *pages])
     if tuning is not None:
+        tried = [(m.name, combinations(m, tuning.grid)[0], 0) for m in methods]
+        before = comparison.specs(tried) if is_from_file(config.model) else []
         tasks, trials = choose(
             comparison, methods, seeds, tuning, flags.out, workers, flags.fresh, say_stale
         )
+        for spec in before:  # Else trials of one network would choose for another.
+            comparison.check_unchanged(spec, anew=True)
     specs, store = comparison.specs(tasks), Store(flags.out)
     kept = store.finished(() if flags.fresh else specs)
     missing = [spec for spec in specs if spec not in kept]

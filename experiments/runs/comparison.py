@@ -174,7 +174,7 @@ class Comparison:
             UserError: if the spec's rows or programs are others in this process.
         """
         with own_code(self.config.model):  # Another process has no command around it.
-            self._check_unchanged(spec, spec.name not in self._traced)
+            self.check_unchanged(spec, spec.name not in self._traced)
             return self.trained(spec, keeper, advance, say)._replace(state=None)
 
     def trained(
@@ -195,7 +195,7 @@ class Comparison:
             def report(entry: Epoch) -> None:
                 log(entry)
                 if spec.name not in self._traced:  # Its programs are by now, but that of maps.
-                    self._check_unchanged(spec, anew=True)
+                    self.check_unchanged(spec, anew=True)
                     self._traced.add(spec.name)
                 advance(f"{spec}, epoch {entry.epoch} of {self.config.epochs}")
 
@@ -205,10 +205,10 @@ class Comparison:
         run = with_maps(run, trainer, dataset)._replace(changes=spec.changes)
         # A resumed run is reported before it is traced, and maps are traced for each seed.
         if dataset.has_label_maps or (is_first and not isinstance(keeper, NoCheckpoints)):
-            self._check_unchanged(spec, anew=True)
+            self.check_unchanged(spec, anew=True)
         return run
 
-    def _check_unchanged(self, spec: Spec, anew: bool) -> None:
+    def check_unchanged(self, spec: Spec, anew: bool) -> None:
         """Raises UserError if a spec's rows or programs, perhaps traced anew, are others by now.
 
         What a network of the user's reads in its call, as a file, may be edited until a method's

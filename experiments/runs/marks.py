@@ -13,8 +13,8 @@ PAGE = "table.md"
 
 #: The first line of a page whose runs are trained again.
 STALE = (
-    "**Of earlier runs**, as are the pictures beside it: runs were trained again since; `compare` "
-    "writes it anew when it ends."
+    "**Of earlier runs**, as are tables and pictures beside it: runs were trained again since; "
+    "`compare` writes it anew when it ends."
 )
 
 

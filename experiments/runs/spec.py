@@ -143,9 +143,10 @@ class Spec:
     def check_unchanged(self, parts: Mapping[str, str]) -> None:
         """Raises UserError if the parts, as a process has them, are no longer the spec's."""
         if changed := self.changed_parts(parts):
+            differ = "differs" if len(changed) == 1 else "differ"
             raise UserError(
-                f"{self} cannot be trained: its {_words(changed)} differ here from those that "
-                f"the command began with; {UNCHANGED}."
+                f"{self} cannot be trained: its {_words(changed)} {differ} here from what the "
+                f"command began with; {UNCHANGED}."
             )
 
 

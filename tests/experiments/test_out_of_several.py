@@ -123,6 +123,25 @@ def test_a_page_says_so_when_its_trials_are_trained(tuned, folder, monkeypatch):
     assert page.read_text().count(STALE) == 1
 
 
+def test_trials_do_not_choose_for_a_network_that_was_edited_meanwhile(folder, monkeypatch, capsys):
+    reads = "class A(nnx.Linear):\n    def __init__(self, rngs, shape, classes):\n"
+    reads += "        super().__init__(shape[-1], classes, rngs=rngs)\n    def __call__(self, x):\n"
+    reads += "        return float(Path('factor.txt').read_text()) * super().__call__(x)\n"
+    (folder / "nets.py").write_text(f"from pathlib import Path\nfrom flax import nnx\n{reads}")
+    (folder / "factor.txt").write_text("1")
+
+    def edited(*arguments, **more):
+        runs = run_all(*arguments, **more)
+        (folder / "factor.txt").write_text("2")
+        return runs
+
+    run_all = choose.run_all
+    monkeypatch.setattr(choose, "run_all", edited)
+    flags = ["--tune", "learning-rate=0.1", "--out", str(folder / "tuned")]
+    assert main([*command(folder, "A"), *flags]) == 2
+    assert "step and score differ here from what the command began with" in capsys.readouterr().err
+
+
 def test_so_it_does_when_train_trains_a_run_of_it(folder):
     _, *flags = command(folder, "A")
     out = folder / "out" / "A"
