@@ -212,8 +212,7 @@ def _mark_untrained(
     """Marks the pages of a network, before an earlier one is trained, if its runs are missing."""
     specs = comparison.specs([(m.name, (), seed) for m in methods for seed in range(flags.seeds)])
     store = Store(flags.out)
-    kept = store.finished(() if flags.fresh else specs)
-    mark([flags.out / PAGE, *pages], store, [spec for spec in specs if spec not in kept])
+    mark([flags.out / PAGE, *pages], store, store.split(specs, flags.fresh)[1])
 
 
 def check_page(out: Path, count: int) -> None:
@@ -258,8 +257,7 @@ def _of_network(
         for spec in before:  # Else trials of one network would choose for another.
             comparison.check_unchanged(spec, anew=True)
     specs, store = comparison.specs(tasks), Store(flags.out)
-    kept = store.finished(() if flags.fresh else specs)
-    missing = [spec for spec in specs if spec not in kept]
+    kept, missing = store.split(specs, flags.fresh)
     if not kept and replace(flags, out=Compare.out) == Compare():
         print(f"{len(specs)} runs of {config.epochs} epochs: {DEFAULT_TIME}.")
     if not workers.uses_processes:

@@ -68,12 +68,11 @@ def frame(rows: Sequence[Row]) -> pl.DataFrame:
     names = dict.fromkeys(name for row in rows for name in row.spec)
     varied = [name for name in names if any(row.spec.get(name) != first.get(name) for row in rows)]
     settings = [name for name in varied if name not in ("method", "seed", "data")]
-    flat = [_flat(row, settings) for row in rows]
-    trials = [row.run.seed >= OFFSET for row in rows]
-    if any(trials):
-        words = ({"tested on": ("test rows", "held-out rows, a trial")[each]} for each in trials)
-        flat = [values | word for values, word in zip(flat, words, strict=True)]
-    return pl.DataFrame(flat, infer_schema_length=None)
+    runs = pl.DataFrame([_flat(row, settings) for row in rows], infer_schema_length=None)
+    if not any(row.run.seed >= OFFSET for row in rows):
+        return runs
+    trial = pl.when(pl.col("seed") >= OFFSET).then(pl.lit("held-out rows, a trial"))
+    return runs.with_columns(trial.otherwise(pl.lit("test rows")).alias("tested on"))
 
 
 def summary(runs: pl.DataFrame) -> pl.DataFrame:

@@ -26,8 +26,10 @@ def mark(pages: Sequence[Path], store: Store, missing: Sequence[Spec]) -> None:
         store: the store of what was trained.
         missing: the runs, or their trials, that are trained now.
     """
+    if not writes():
+        return
     trained = {(row.run.method, row.run.seed % OFFSET) for row in store.rows()}
-    if not writes() or not any((spec.method, spec.seed % OFFSET) in trained for spec in missing):
+    if not any((spec.method, spec.seed % OFFSET) in trained for spec in missing):
         return
     for page in filter(Path.is_file, pages):
         text = page.read_text(encoding="utf-8", errors="surrogateescape")

@@ -124,6 +124,11 @@ class Store:
             found = {spec: _row(*rows[spec.digest]) for spec in specs if spec.digest in rows}
         return {spec: row.run._replace(changes=spec.changes) for spec, row in found.items()}
 
+    def split(self, specs: Sequence[Spec], fresh: bool) -> tuple[dict[Spec, Run], list[Spec]]:
+        """Returns the finished runs among specs, none of them if ``fresh``, and the other specs."""
+        kept = self.finished(() if fresh else specs)
+        return kept, [spec for spec in specs if spec not in kept]
+
     def why_not(self, specs: Iterable[Spec]) -> list[str]:
         """Returns a line for each reason why runs of these settings in the store are not kept."""
         reasons: dict[str, int] = {}

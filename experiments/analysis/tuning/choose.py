@@ -74,8 +74,8 @@ def choose(
         for seed in seeds[: tuning.seeds]
     ]
     specs, store = trials.specs(tasks), Store(out)
-    kept = store.finished(() if fresh else specs)
-    before(store, [spec for spec in specs if spec not in kept])
+    kept, missing = store.split(specs, fresh)
+    before(store, missing)
     runs = run_all(trials, specs, store, kept, workers, "held-out")
     best = best_of if tuning.seeds is None else best_of_all
     chosen = {(each.name, seed): best(each.name, seed, runs) for each in methods for seed in seeds}
