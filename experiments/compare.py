@@ -44,7 +44,7 @@ from experiments.runs.comparison import (
 )
 from experiments.runs.files import prepare_folder, write_whole
 from experiments.runs.marks import PAGE, mark
-from experiments.runs.outputs import check_outputs
+from experiments.runs.outputs import check_outputs, earlier_note
 from experiments.runs.processes import writes
 from experiments.runs.spec import FREE, Spec, own_settings, shown
 from experiments.runs.store import FILE, Store
@@ -291,8 +291,9 @@ def _report_networks(
     parts = [markdown(pooled), POOLED.format(words(measure_of(next(iter(runs.values())))))]
     for name, of_network in runs.items():
         parts += [f"## {name}", f"[Files]({name}/{PAGE})", markdown(comparison_table(of_network))]
+    drawn = RATES in _files_of(tuning)
+    parts += earlier_note(out, [RATES] * drawn)
     write_whole(out / PAGE, "\n\n".join([*parts, provenance(command)]))
-    drawn = tuning is not None and RATE in tuning.grid
     if drawn:
         draw_rates(out / RATES, {name: each.trials for name, each in compared.items()})
     print(f"\n# {len(runs)} networks\n")
@@ -354,6 +355,7 @@ def _report(
         *[MAPS.format(runs[0].seed)] * bool(maps),
         *[COSTS] * bool(costs),
         *tuned_note(tuning),
+        *earlier_note(out, [*["masks.png"] * bool(maps), *_files_of(tuning)]),
     ]
     note = "\n".join([*notes, *kept_note(kept, runs)])
     origin = provenance(command) + other_settings(config, command, runs)
@@ -369,6 +371,13 @@ def _report(
     print(f"Written to {out}: results.csv, curves.csv, curves.png, {drawn}table.md, {FILE}.")
     for line in others_note(Store(out), runs):
         print(line)
+
+
+def _files_of(tuning: Tuning | None) -> list[str]:
+    """Returns the names of the files on trials that a comparison writes."""
+    if tuning is None:
+        return []
+    return ["tuning.csv", "tuning.png", *[RATES] * (RATE in tuning.grid)]
 
 
 def tuned_note(tuning: Tuning | None) -> list[str]:

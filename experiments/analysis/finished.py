@@ -13,6 +13,12 @@ from experiments.runs.outputs import names_of
 from experiments.runs.spec import OFFSET, shown
 from experiments.runs.store import FILE, Row, Store
 
+#: The words on runs of one seed and other rows.
+EARLIER = (
+    "Earlier: runs whose seed was trained again, on rows that were edited in between. They are in "
+    "no mean, and in --csv."
+)
+
 #: Columns that a table of runs has, and no other file of the commands.
 OWN_COLUMNS = ("method", "seed", "last_epoch", "date")
 
@@ -43,6 +49,8 @@ def show_runs(folder: Path, csv: Path | None = None) -> None:
     show_table(([name.replace("_", " ") for name in table.columns], lines))
     places = ", ".join(map(str, found))
     print(f"\n{len(rows)} runs in {places}; means of those that trained.")
+    if "earlier" in table.columns:
+        print(EARLIER)
 
 
 def _check_replaceable(csv: Path) -> None:
@@ -76,21 +84,29 @@ def frame(rows: Sequence[Row]) -> pl.DataFrame:
 
 
 def summary(runs: pl.DataFrame) -> pl.DataFrame:
-    """Returns one row per method and settings: means and standard deviations over seeds."""
+    """Returns one row per method and settings: means and standard deviations over seeds.
+
+    Of runs of one seed, whose rows were edited in between, the last counts; others are `earlier`.
+    """
     if runs.is_empty():
         return runs
     results = {"seed", "last_epoch", *MEASURES, "step_ms", "parameters", "outcome", "date"}
     settings = [name for name in runs.columns if name not in results]
-    trained = pl.col("outcome") == ""
-    accuracy, loss = (pl.col(name).filter(trained) for name in ("test_accuracy", "test_loss"))
-    return runs.group_by(settings, maintain_order=True).agg(
-        runs=pl.len(),
-        failed=(~trained).sum(),
+    counts, trained = pl.col("counts"), pl.col("outcome") == ""
+    accuracy, loss = (
+        pl.col(name).filter(trained & counts) for name in ("test_accuracy", "test_loss")
+    )
+    runs = runs.with_columns(counts=pl.struct(*settings, "seed").is_last_distinct())
+    table = runs.group_by(settings, maintain_order=True).agg(
+        runs=counts.sum(),
+        earlier=(~counts).sum(),
+        failed=(counts & ~trained).sum(),
         test_accuracy=accuracy.mean(),
         accuracy_deviation=accuracy.std(),
         test_loss=loss.mean(),
         date=pl.col("date").max(),
     )
+    return table if table["earlier"].sum() else table.drop("earlier")
 
 
 def _flat(row: Row, settings: Sequence[str]) -> dict[str, object]:

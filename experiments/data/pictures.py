@@ -5,6 +5,7 @@ Of all pictures only the names are in memory, and of their pixels the batches th
 
 import importlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def load_pictures(path: Path, side: int) -> Dataset:
     prepared = sorted(path.glob(f"**/{FEATURES}")) if not (path / "train").is_dir() else []
     if prepared:
         train, test, classes = _records(prepared[-1].parent)
-        files = fingerprint_of(prepared[-1].parent)
+        files = partial(fingerprint_of, prepared[-1].parent)
         stream = Stream(Pictures(train, side), Pictures(test, side), files=files)
         return make_streamed(path.name, stream, classes)
     images = find_images(path)
@@ -108,13 +109,14 @@ def load_pictures(path: Path, side: int) -> Dataset:
     check_classes(path.name, y_train, y_test, images.classes)
     train = Pictures(Files(list(images.train.values()), y_train), side)
     test = Pictures(Files(list(images.test.values()), y_test), side)
-    stream = Stream(train, test, files=_fingerprint(images))
+    stream = Stream(train, test, files=partial(_fingerprint, images))
     return make_streamed(path.name, stream, images.classes, images.notes)
 
 
 def _fingerprint(images: Images) -> int:
     places = {**images.train, **(images.test or {})}
-    found = {str(place): file.stat() for place, file in places.items() if isinstance(file, Path)}
+    files = {str(place): file for place, file in places.items() if isinstance(file, Path)}
+    found = {name: file.stat() for name, file in files.items() if file.exists()}
     return fingerprint((name, stat.st_size, int(stat.st_mtime)) for name, stat in found.items())
 
 

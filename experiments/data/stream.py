@@ -58,13 +58,14 @@ class Stream(NamedTuple):
         train: the training rows, as `Source` gives them or anything else of its kind.
         test: the test rows.
         crops: whether training rows are cropped at random where they are read.
-        files: the `fingerprint` of the files that the rows are in; 0 if they are in none.
+        files: returns the `fingerprint`, as it is then, of the files that the rows are in; 0 if
+            they are in none.
     """
 
     train: Any
     test: Any
     crops: bool = False
-    files: int = 0
+    files: Callable[[], int] = int
 
     def batches(
         self,

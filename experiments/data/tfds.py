@@ -4,6 +4,7 @@ import importlib
 import math
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -44,7 +45,7 @@ def load_tfds(name: str) -> Dataset | None:
         train, test, classes, size = _opened(name, builder)
         if size <= IN_MEMORY_BYTES:
             return make_dataset(name, _read(train), _read(test), classes=classes)
-        files = fingerprint_of(builder.data_dir)
+    files = partial(fingerprint_of, builder.data_dir)
     return make_streamed(name, Stream(train, test, files=files), classes)
 
 

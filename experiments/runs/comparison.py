@@ -203,19 +203,23 @@ class Comparison:
             look = self._look(spec, trainer, dataset, say)
             run = _fit_or_diverge(trainer, dataset, spec.seed, report, keeper, look)
         run = with_maps(run, trainer, dataset)._replace(changes=spec.changes)
-        # A resumed run is reported before it is traced, and maps are traced for each seed.
-        if dataset.has_label_maps or (is_first and not isinstance(keeper, NoCheckpoints)):
+        # A resumed run is reported before it is traced, maps are traced for each seed, and the rows
+        # of a stream are read until its end.
+        is_resumable = is_first and not isinstance(keeper, NoCheckpoints)
+        if is_resumable or dataset.has_label_maps or dataset.stream:
             self.check_unchanged(spec, anew=True)
         return run
 
     def check_unchanged(self, spec: Spec, anew: bool) -> None:
-        """Raises UserError if a spec's rows or programs, perhaps traced anew, are others by now.
+        """Raises UserError if a spec's rows or programs, perhaps made anew, are others by now.
 
         What a network of the user's reads in its call, as a file, may be edited until a method's
-        programs are traced.
+        programs are traced, and the files of a stream until its last row is read.
         """
         if anew and is_from_file(self.config.model):
             self._programs.pop(self._key(spec, self.dataset(spec.seed)), None)
+        if anew and self.dataset(spec.seed).stream:
+            self._rows.cache_clear()
         spec.check_unchanged(self.parts(spec))
 
     def _look(self, spec: Spec, trainer: Trainer, dataset: Dataset, say: Say) -> Look:

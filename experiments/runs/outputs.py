@@ -1,7 +1,7 @@
 """Checks before a training that what it writes replaces no data and no file of another origin."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from experiments.data.arrays import holds_arrays
@@ -15,6 +15,9 @@ TABLES: Mapping[str, Sequence[str]] = {
     "tuning.csv": ("method", "seed"),
 }
 
+#: The files that some comparisons write and others do not.
+OF_SOME = ("tuning.csv", "tuning.png", "rates.png", "masks.png")
+
 #: The most bytes of a line of names.
 LONGEST_LINE = 1 << 16
 
@@ -25,6 +28,17 @@ def names_of(path: Path) -> list[str]:
         line = file.readline(LONGEST_LINE).decode("utf-8-sig", errors="replace").strip()
     separator = ";" if line.count(";") > line.count(",") else ","
     return [name.strip('" ') for name in line.split(separator)]
+
+
+def earlier_note(out: Path, written: Collection[str]) -> list[str]:
+    """Returns a line if a folder has files of an earlier comparison that this one does not write.
+
+    Args:
+        out: the folder.
+        written: the names of the files that this comparison writes.
+    """
+    names = [name for name in OF_SOME if name not in written and (out / name).is_file()]
+    return [f"Of an earlier call, not of these runs: {', '.join(names)}."] * bool(names)
 
 
 def check_outputs(out: Path, dataset: str, folders: Mapping[str, str | Path | None] = {}) -> None:

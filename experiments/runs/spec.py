@@ -143,7 +143,7 @@ class Spec:
     def check_unchanged(self, parts: Mapping[str, str]) -> None:
         """Raises UserError if the parts, as a process has them, are no longer the spec's."""
         if changed := self.changed_parts(parts):
-            differ = "differs" if len(changed) == 1 else "differ"
+            differ = "differ" if len(changed) > 1 or changed[0].endswith("s") else "differs"
             raise UserError(
                 f"{self} cannot be trained: its {_words(changed)} {differ} here from what the "
                 f"command began with; {UNCHANGED}."
@@ -206,7 +206,7 @@ def rows_digest(dataset: Dataset) -> str:
     For a stream it is one of its sample and of its files' names, sizes and times of change.
     """
     stream, moments = dataset.stream, (dataset.mean, dataset.scale)
-    streamed = [] if stream is None else [len(stream.train), len(stream.test), stream.files]
+    streamed = [] if stream is None else [len(stream.train), len(stream.test), stream.files()]
     arrays = [np.asarray(each) for each in (*moments, streamed) if each is not None]
     return f"{checksum(*dataset[:4], *arrays, names=dataset.classes):08x}"
 

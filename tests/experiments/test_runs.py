@@ -200,6 +200,17 @@ def test_means_leave_out_what_did_not_train_and_settings_are_columns(tmp_path):
     assert without["accuracy_deviation"] is None
 
 
+def test_of_runs_on_rows_that_were_edited_the_last_counts(tmp_path):
+    store = Store(tmp_path)
+    for rows, accuracies in (("before", (0.1, 0.2)), ("after", (0.7, 0.9))):
+        for seed, accuracy in enumerate(accuracies):
+            store.add(spec(seed).made_of({"rows": rows}), run(accuracy, seed))
+    (means,) = summary(frame(store.rows())).rows(named=True)
+    assert (means["runs"], means["earlier"]) == (2, 2)
+    assert means["test_accuracy"] == pytest.approx(0.8)
+    assert "earlier" not in summary(frame(store.rows()[2:])).columns
+
+
 def test_trials_of_tuning_are_told_from_results(tmp_path):
     store = Store(tmp_path)
     store.add(spec(), run(0.5))

@@ -15,9 +15,11 @@ from experiments.data import tfds as sources
 from experiments.data.load import load
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
+from experiments.runs.comparison import Comparison
 from experiments.runs.spec import rows_digest
 from experiments.training.ahead_of_time import AheadOfTime
 from experiments.training.fit import fit
+from experiments.training.history import NoCheckpoints
 from experiments.training.trainer import make_trainer
 from tests.experiments.parallel import assert_same, with_keys
 
@@ -161,6 +163,19 @@ def test_rows_that_are_relabelled_outside_of_the_sample_are_other_rows(
     file = next(tmp_path.rglob("*train*"))
     os.utime(file, (0, 0))
     assert rows_digest(load("tiny_pictures", 0)) != rows_digest(streamed)
+
+
+def test_a_run_whose_files_are_edited_while_they_are_read_is_not_kept(
+    streamed, prepared, tmp_path, monkeypatch
+):
+    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    file = next(tmp_path.rglob("*train*"))
+    config = Config(dataset="tiny_pictures", depth=1, width=4, epochs=1, batch_size=16)
+    comparison = Comparison(config)
+    (spec,) = comparison.specs([("none", (), 0)])
+    with pytest.raises(UserError, match="its rows differ here from what the command began with"):
+        comparison(spec, NoCheckpoints(), lambda line: os.utime(file, (0, 0)))
 
 
 def test_what_cannot_be_read_is_said_in_one_line(tmp_path, monkeypatch, capsys):

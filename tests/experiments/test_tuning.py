@@ -15,6 +15,7 @@ from experiments.data.dataset import Dataset
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.runs.comparison import Comparison, with_others
+from experiments.runs.outputs import earlier_note
 from experiments.runs.spec import OFFSET, name_of
 from experiments.runs.store import Store
 from tests.experiments.toy import rows_of, run_of, save_toy, toy_dataset
@@ -93,6 +94,15 @@ def test_a_tuned_comparison_shows_its_own_runs_alone(npz, tmp_path):
     (tuned,) = comparison.specs([("none", (rate,), 0)])
     grid = {"learning_rate": (0.05, 0.1)}
     assert with_others(comparison, store, [tuned], runs, grid) == runs
+
+
+def test_files_of_an_earlier_choice_are_named(tmp_path):
+    assert earlier_note(tmp_path, []) == []
+    for name in ("table.md", "tuning.csv", "rates.png"):
+        (tmp_path / name).touch()
+    (line,) = earlier_note(tmp_path, ["masks.png"])
+    assert line == "Of an earlier call, not of these runs: tuning.csv, rates.png."
+    assert earlier_note(tmp_path, ["tuning.csv", "tuning.png", "rates.png"]) == []
 
 
 def test_trials_see_training_rows_alone_and_each_of_them_once():
