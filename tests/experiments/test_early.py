@@ -19,10 +19,10 @@ LEARN = [("none", 0.05), ("bn", 0.05), ("bn", 0.5), ("cwo-centre-sphere", 0.05),
 DIE = [("none", 0.5), ("gn", 2.0), ("cwo-centre-sphere", 2.0), ("agc", 0.5), ("lcw", 0.5)]
 
 
-def lines(method: str, rate: float) -> list[str]:
+def lines(method: str, rate: float, model: str) -> list[str]:
     """Returns what is said of a training on the digits."""
     said: list[str] = []
-    config = Config(epochs=4, learning_rate=rate)
+    config = Config(epochs=4, learning_rate=rate, model=model, channels=8)
     data = load("digits", 0)
     trainer = make_trainer(METHODS[method], config, data)
     fit(trainer, data, 0, look=early_look(trainer, data, said.append))
@@ -30,9 +30,12 @@ def lines(method: str, rate: float) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "rate"), LEARN + DIE)
-def test_dying_trainings_say_so_and_sound_ones_do_not(method: str, rate: float) -> None:
-    said = lines(method, rate)
+@pytest.mark.parametrize(
+    ("method", "rate", "model"),
+    [("bn", 0.5, "cnn4"), ("none", 0.5, "cnn4"), *((*each, "mlp") for each in LEARN + DIE)],
+)
+def test_dying_trainings_say_so_and_sound_ones_do_not(method: str, rate: float, model: str) -> None:
+    said = lines(method, rate, model)
     assert len(said) == ((method, rate) in DIE)
     for line in said:
         start = re.escape(f"The learning rate, {rate:g}, is too high for {method}: ")

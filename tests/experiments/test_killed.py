@@ -1,6 +1,6 @@
 """Runs killed anywhere and resumed equal the uninterrupted run, bit for bit.
 
-Two kills; more with ``KILLS=20 python -m pytest -m slow tests/experiments/test_killed.py``.
+One kill; more with ``KILLS=20 python -m pytest -m slow tests/experiments/test_killed.py``.
 """
 
 import os
@@ -18,7 +18,7 @@ import pytest
 from experiments.runs.checkpoints import Checkpoints
 from tests.experiments.toy import rows_of, save_toy
 
-KILLS = int(os.environ.get("KILLS", "2"))
+KILLS = int(os.environ.get("KILLS", "1"))
 EPOCHS = 12 * (KILLS + 2)
 ROOT = Path(__file__).parents[2]
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from experiments.analysis.pooled import pooled_table
-from experiments.analysis.tuning.choose import best_of_all
+from experiments.analysis.tuning.choose import Tuning, best_of_all
 from experiments.analysis.tuning.rates import accuracies
 from experiments.cli import _parsed, main
 from experiments.commands import Compare
-from experiments.compare import network_names
+from experiments.compare import Compared, _report_networks, network_names
 from experiments.errors import UserError
 from experiments.models.from_file import load_maker
 from experiments.runs.spec import OFFSET
@@ -30,6 +30,8 @@ methods = ["bn", "none"]
 seeds = 2
 epochs = 1
 batch-size = 16
+"""
+TUNED = f"""{SETTINGS}
 tune-seeds = 1
 [tune]
 learning-rate = [0.05, 0.1]
@@ -74,6 +76,24 @@ def test_networks_have_folders_of_their_names() -> None:
         network_names("mlp,mlp")
 
 
+def test_the_report_of_several_networks_draws_their_trials(tmp_path: Path) -> None:
+    trials = [
+        run_of("bn", OFFSET, accuracy, 1.0)._replace(changes=(("learning_rate", rate),))
+        for rate, accuracy in ((0.1, 0.5), (0.2, 0.6))
+    ]
+    compared = {
+        name: Compared([scored("bn", 0, 0.4), scored("gn", 0, 0.41)], trials) for name in "AB"
+    }
+    grid = {"learning_rate": (0.1, 0.2)}
+    _report_networks(tmp_path, compared, "compare", Tuning(grid))
+    assert (tmp_path / "rates.png").read_bytes().startswith(b"\x89PNG")
+    assert "Of an earlier call" not in (tmp_path / "table.md").read_text()
+    _report_networks(tmp_path, compared, "compare", None)
+    assert (
+        "Of an earlier call, not of these runs: rates.png." in (tmp_path / "table.md").read_text()
+    )
+
+
 def test_a_choice_for_all_seeds_is_the_best_on_average() -> None:
     runs = [
         run_of("bn", OFFSET + seed, accuracy, 1.0)._replace(changes=(("learning_rate", rate),))
@@ -86,7 +106,7 @@ def test_a_choice_for_all_seeds_is_the_best_on_average() -> None:
 
 def test_a_settings_file_has_the_flags_of_the_command(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
-    file.write_text(SETTINGS + "noise = [0.1]\n")
+    file.write_text(TUNED + "noise = [0.1]\n")
     assert flags_of(file) == [
         *("--methods", "bn,none", "--seeds", "2", "--epochs", "1", "--batch-size", "16"),
         *("--tune-seeds", "1", "--tune", "learning-rate=0.05,0.1", "noise=0.1"),
@@ -209,17 +229,13 @@ def test_two_networks_are_compared_and_pooled_and_their_settings_repeat(
     networks = f"{FILE}:Residual,{FILE}:Wide"
     command = ["compare", "--settings", str(file), "--model", networks, "--out", str(out)]
     assert main(command) == 0
-    assert (out / "rates.png").read_bytes().startswith(b"\x89PNG")
     table = (out / "table.md").read_text()
     assert "| method - bn | networks |" in table
     first = {name: rows_of(out / name / "results.csv") for name in ("Residual", "Wide")}
     for name, rows in first.items():
         assert f"## {name}" in table
         assert [row["method"] for row in rows] == ["bn", "bn", "none", "none"]
-        assert len({row["learning_rate"] for row in rows[:2]}) == 1
-        trials = rows_of(out / name / "tuning.csv")
-        assert {row["seed"] for row in trials} == {"0"}
     capsys.readouterr()
     assert main(["compare", "--settings", str(out / "settings.toml"), "--out", str(out)]) == 0
-    assert capsys.readouterr().err.count("4 of 4 runs are kept") == 4
+    assert capsys.readouterr().err.count("4 of 4 runs are kept") == 2
     assert {name: rows_of(out / name / "results.csv") for name in first} == first
