@@ -247,6 +247,7 @@ def test_a_batch_goes_on_in_as_many_groups(tmp_path, capsys):
     assert main([*command, "--resume", "--ghost-groups", str(devices)]) == 0
 
 
+@pytest.mark.slow
 def test_runs_of_a_comparison_are_kept_in_as_many_groups():
     apart = Comparison(Config(parallel="shard_map"))
     together, grouped = Comparison(Config()), Comparison(Config(ghost_groups=4))

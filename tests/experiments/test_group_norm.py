@@ -59,6 +59,7 @@ def normalized(x: np.ndarray, groups: int) -> np.ndarray:
     return (centered / deviation).reshape(x.shape)
 
 
+@pytest.mark.kept("12-4")
 @pytest.mark.parametrize("name", ["gn", "ln"])
 @pytest.mark.parametrize(("units", "positions"), [(32, 1), (8, 16), (12, 4)])
 def test_groups_follow_the_positions(name: str, units: int, positions: int) -> None:

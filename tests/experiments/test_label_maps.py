@@ -177,6 +177,7 @@ def test_a_run_has_the_score_and_the_maps_of_its_network() -> None:
     assert run.scores[MEAN_IOU] == pytest.approx(np.mean(overlaps(data.y_test, run.maps)))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_fresh_pixels")
 def test_large_maps_are_evaluated_in_smaller_parts() -> None:
     """Three rows at once, of four: the last part has two rows that are not there."""

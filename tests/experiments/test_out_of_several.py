@@ -84,6 +84,7 @@ def test_a_misspelt_second_network_is_refused_before_the_first_is_trained(folder
     assert [path for path in (folder / "new").rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.kept("False")
 @pytest.mark.parametrize("fresh", [False, True])
 def test_pages_whose_runs_are_trained_again_say_so_first(fresh, folder, monkeypatch):
     out = folder / "out"
@@ -109,6 +110,7 @@ def test_pages_of_a_later_network_say_so_while_an_earlier_one_is_trained(folder,
         assert page.read_text().count(STALE) == 1
 
 
+@pytest.mark.kept("False")
 @pytest.mark.parametrize("tuned", [False, True])
 def test_a_page_says_so_when_its_trials_are_trained(tuned, folder, monkeypatch):
     plain = [*command(folder, "A"), "--out", str(folder / "tuned")]
@@ -154,6 +156,7 @@ def test_so_it_does_when_train_trains_a_run_of_it(folder):
     assert (out / "table.md").read_text().count(STALE) == 1
 
 
+@pytest.mark.slow
 def test_a_network_by_another_path_keeps_the_other_methods_of_its_folder(folder):
     into = ["--constrain-head", "--out", str(folder / "paths")]
     assert main([*command(folder, "A"), *into]) == 0

@@ -72,7 +72,7 @@ def test_statistics_are_those_of_the_training_rows_by_the_final_parameters():
     np.testing.assert_allclose(norm["norm"]["var"], values.var(0), rtol=1e-4)
 
 
-@pytest.mark.kept("4")
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [2, 4, 16])
 def test_in_small_batches_the_smaller_loss_on_other_rows_decides(batch_size):
     trainer, run = trained(batch_size=batch_size, epochs=1)
@@ -94,6 +94,7 @@ def test_in_small_batches_the_smaller_loss_on_other_rows_decides(batch_size):
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5), state.model_state, best)
 
 
+@pytest.mark.slow
 def test_the_order_of_the_rows_decides_little():
     """Rows sorted by class have the statistics of all classes all the same."""
     data, (trainer, run) = toy_dataset(rows=600), trained(batch_size=16, epochs=1)

@@ -221,6 +221,7 @@ def test_train_takes_one_network(capsys: pytest.CaptureFixture[str]) -> None:
     assert "compare takes several" in capsys.readouterr().err
 
 
+@pytest.mark.slow  # `test_out_of_several` compares two networks by one method.
 def test_two_networks_are_compared_and_pooled_and_their_settings_repeat(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -165,6 +165,7 @@ def test_rows_that_are_relabelled_outside_of_the_sample_are_other_rows(
     assert rows_digest(load("tiny_pictures", 0)) != rows_digest(streamed)
 
 
+@pytest.mark.slow
 def test_a_run_whose_files_are_edited_while_they_are_read_is_not_kept(
     streamed, prepared, tmp_path, monkeypatch
 ):
