@@ -43,11 +43,11 @@ from experiments.runs.comparison import (
     with_others,
 )
 from experiments.runs.files import prepare_folder, write_whole
-from experiments.runs.marks import PAGE, mark
-from experiments.runs.outputs import check_outputs, earlier_note
+from experiments.runs.marks import PAGE, mark, text_of
+from experiments.runs.outputs import check_outputs, check_own, earlier_note
 from experiments.runs.processes import writes
 from experiments.runs.spec import FREE, Spec, own_settings, shown
-from experiments.runs.store import FILE, Store
+from experiments.runs.store import FILE, Store, now
 from experiments.settings_file import flags_of, keep_settings, named
 from experiments.training.run import AT_CHANCE, NOTHING_FOUND, Run
 
@@ -111,10 +111,12 @@ class Compared(NamedTuple):
     Attributes:
         runs: the runs of its tables.
         trials: those of --tune.
+        others: the runs that another call, of other rows or programs, has trained meanwhile.
     """
 
     runs: Sequence[Run]
     trials: Sequence[Run]
+    others: Sequence[Spec]
 
 
 def compare(flags: Compare, command: str) -> None:
@@ -127,9 +129,11 @@ def compare(flags: Compare, command: str) -> None:
     methods, tuning = find_methods(flags.methods), _tuning(flags)
     networks = of_networks(flags)
     if writes():
-        check_page(flags.out, len(networks))
         for each in networks.values():
             check_outputs(each.out, each.config.dataset, {"--tensorboard": each.config.tensorboard})
+            check_own(each.out)
+        check_page(flags.out, len(networks))
+        for each in networks.values():
             prepare_folder(each.out)
     comparisons = _comparisons(networks, methods, tuning.grid if tuning else {})
     if writes():
@@ -211,8 +215,7 @@ def _mark_untrained(
 ) -> None:
     """Marks the pages of a network, before an earlier one is trained, if its runs are missing."""
     specs = comparison.specs([(m.name, (), seed) for m in methods for seed in range(flags.seeds)])
-    store = Store(flags.out)
-    mark([flags.out / PAGE, *pages], store, store.split(specs, flags.fresh)[1])
+    mark([flags.out / PAGE, *pages], Store(flags.out).split(specs, flags.fresh)[1])
 
 
 def check_page(out: Path, count: int) -> None:
@@ -222,11 +225,11 @@ def check_page(out: Path, count: int) -> None:
         out: the folder of the page.
         count: the number of networks.
     """
+    check_own(out)
     page = out / PAGE
     if not page.is_file():
         return
-    lines = page.read_text(encoding="utf-8", errors="replace").splitlines()
-    pooled = any(line.startswith(f"| {POOLED_HEADER}") for line in lines)
+    pooled = any(line.startswith(f"| {POOLED_HEADER}") for line in text_of(page).splitlines())
     if pooled != (count > 1):
         kinds = "one network", "several networks"
         raise UserError(
@@ -248,22 +251,23 @@ def _of_network(
     tasks: Sequence[Task] = [(method.name, (), seed) for method in methods for seed in seeds]
     trials: Sequence[Run] = ()
     say_stale = partial(mark, [flags.out / PAGE, *pages])
+    began, before = now(), list[Spec]()
     if tuning is not None:
         tried = [(m.name, combinations(m, tuning.grid)[0], 0) for m in methods]
         before = comparison.specs(tried) if is_from_file(config.model) else []
         tasks, trials = choose(
             comparison, methods, seeds, tuning, flags.out, workers, flags.fresh, say_stale
         )
-        for spec in before:  # Else trials of one network would choose for another.
-            comparison.check_unchanged(spec, anew=True)
     specs, store = comparison.specs(tasks), Store(flags.out)
+    for spec in before:  # Else trials of one network would choose for another.
+        comparison.check_unchanged(spec, anew=True)
     kept, missing = store.split(specs, flags.fresh)
     if not kept and replace(flags, out=Compare.out) == Compare():
         print(f"{len(specs)} runs of {config.epochs} epochs: {DEFAULT_TIME}.")
     if not workers.uses_processes:
         for line in signal_lines(comparison, missing):
             print(line)
-    say_stale(store, missing)
+    say_stale(missing)
     grid = tuning.grid if tuning else {}
 
     def write(runs: Sequence[Run]) -> list[Run]:
@@ -279,7 +283,11 @@ def _of_network(
         _report(comparison, shown, flags.out, command, tuning, earlier)
         return shown
 
-    return Compared(store.until_complete(report) if writes() else runs, trials)
+    if not writes():
+        return Compared(runs, trials, [])
+    runs, others = store.until_complete(report), store.others_since(specs, began)
+    say_stale(others)
+    return Compared(runs, trials, others)
 
 
 def _report_networks(
@@ -294,6 +302,7 @@ def _report_networks(
     drawn = RATES in _files_of(tuning)
     parts += earlier_note(out, [RATES] * drawn)
     write_whole(out / PAGE, "\n\n".join([*parts, provenance(command)]))
+    mark([out / PAGE], [spec for each in compared.values() for spec in each.others])
     if drawn:
         draw_rates(out / RATES, {name: each.trials for name, each in compared.items()})
     print(f"\n# {len(runs)} networks\n")

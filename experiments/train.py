@@ -63,7 +63,7 @@ def train(flags: Train) -> None:
     store = Store(flags.out)
     if writes():
         store.check_writable()
-    mark([flags.out / PAGE], store, [spec])
+    mark([flags.out / PAGE], [spec])
     run, began = _trained(flags, comparison, spec)
     if not writes():
         return

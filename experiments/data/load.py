@@ -114,6 +114,9 @@ FORMATS = (
 )
 SUFFIXES = tuple(suffix for each in FORMATS for suffix in each.suffixes)
 
+#: The files of a source, as they are at a time.
+State = list[tuple[str, int, int]]
+
 #: The datasets that are read by name, besides the bundled ones.
 TFDS = "NAME of a TensorFlow dataset"
 TFDS_CONTENTS = (
@@ -149,6 +152,44 @@ def load(
         UserError: with one line that says what is wrong and what would be right.
     """
     return _load(source, seed, {"label": label, "resize": resize}).with_rows(train_rows, test_rows)
+
+
+def of_one_state(source: str, *rows: int | str | None) -> Callable[[int], Dataset]:
+    """Makes the function ``seed -> dataset`` of a source whose files nobody edits meanwhile.
+
+    Args:
+        source: as for `load`.
+        *rows: the other arguments of `load`.
+
+    Raises:
+        UserError: from the function, if a file changed since its first call.
+    """
+    states: list[State] = []
+
+    def of_seed(seed: int) -> Dataset:
+        states.extend([_state(source)] * (not states))
+        data = load(source, seed, *rows)  # type: ignore[arg-type]
+        if _state(source) != states[0]:
+            raise UserError(
+                f"{source} was edited while it was read, and each seed reads it; finished runs are "
+                "kept, and the same command begins with what is there now."
+            )
+        return data
+
+    return of_seed
+
+
+def _state(source: str) -> State:
+    """Returns the name, the size and the time of the last change of each file of a source."""
+    path = find_source(source)
+    if path is None:
+        return []
+    files = [path]
+    if path.is_dir():  # Reports may stand beside arrays.
+        inside = path.glob("*.npy") if holds_arrays(path) else path.rglob("*")
+        files = sorted(file for file in inside if file.is_file())
+    found = ((str(file), file.stat()) for file in files)
+    return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in found]
 
 
 def _load(source: str, seed: int, flags: dict[str, str | int | None]) -> Dataset:

@@ -60,11 +60,12 @@ def run_item(
     tables = {"results.csv": (report.columns, report.rows)}
     if curves := report.curves[1] or _lines(report.figures):
         tables["curves.csv"] = (report.curves[0] or LINES, curves)
+    # First the report, by which `check_replaceable` knows whose the other files are.
+    write_whole(out / "report.md", written(item, preset, chosen, report, command))
     for name, (columns, rows) in tables.items():
         write_csv(out / name, columns, rows)
     for name, figure in report.figures.items():
         write_whole(out / f"{name}.png", picture(figure))
-    write_whole(out / "report.md", written(item, preset, chosen, report, command))
     show_table(findings_table(report.findings))
     print(*("", *report.notes), sep="\n")
     files = ["report.md", *tables, *(f"{name}.png" for name in report.figures)]
@@ -76,10 +77,19 @@ def run_item(
 def check_replaceable(out: Path, item: Item, preset: PresetName, pairs: Sequence[str] = ()) -> None:
     """Raises UserError if a folder has a report that another run of an item took its time for.
 
-    Reports of the preset smoke, which takes seconds, may be replaced by any of their item.
+    Reports of the preset smoke, which takes seconds, may be replaced by any of their item; tables
+    without a report by none.
     """
     path = out / "report.md"
-    if not path.is_file() or is_gathered(path):
+    if not path.is_file():
+        for table in (out / "results.csv", out / "curves.csv"):
+            if table.is_file():
+                raise UserError(
+                    f"{table} is of no report, and would be replaced by that of {item.name}; "
+                    "wanted another --out, or move that file."
+                )
+        return
+    if is_gathered(path):
         return
     name, there = read_report(path)
     before, now = there.size.partition(CHANGED)[2], ", ".join(pairs)

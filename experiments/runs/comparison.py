@@ -13,7 +13,7 @@ import jax
 
 from experiments.config import HERE, Config, Workers
 from experiments.data.dataset import Dataset
-from experiments.data.load import load
+from experiments.data.load import of_one_state
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.models.own_code import is_from_file, own_code
@@ -91,7 +91,7 @@ class Comparison:
         self._events = EventFiles(config.tensorboard if writes() else None)
         self._placement = make_placement(config.parallel, config.mesh)
         rows = config.train_rows, config.test_rows, config.label, config.resize
-        self.load = loader or cache(lambda seed: load(config.dataset, seed, *rows))
+        self.load = loader or cache(of_one_state(config.dataset, *rows))
         self.dataset = self.load if derive is None else cache(partial(derive, self.load))
         # Under jit the groups of a loss follow the devices; otherwise ghost groups stand for them.
         grouped = self._placement if self._placement.axis_name is None else ONE_DEVICE
@@ -120,9 +120,10 @@ class Comparison:
         check_same(work | versions() | own)
         return specs
 
-    def parts(self, spec: Spec) -> dict[str, str]:
-        """Returns the parts of a spec's key, as this process has them."""
-        return self._program_digests(spec, self.dataset(spec.seed)) | self.parts_beside(spec)
+    def parts(self, spec: Spec, anew: bool = False) -> dict[str, str]:
+        """Returns the parts of a spec's key, as this process has them, or makes them anew."""
+        programs = self._program_digests(spec, self.dataset(spec.seed), anew)
+        return programs | self.parts_beside(spec)
 
     def parts_beside(self, spec: Spec) -> dict[str, str]:
         """Returns the parts of a spec's key that are no programs."""
@@ -132,18 +133,25 @@ class Comparison:
         """Returns what the seeds of a method, which have one program, share."""
         return spec.method, spec.changes, dataset.signature
 
-    def _program_digests(self, spec: Spec, dataset: Dataset) -> dict[str, str]:
-        """Returns the digests of a method's programs, on one device, which its seeds share."""
+    def _program_digests(self, spec: Spec, dataset: Dataset, anew: bool = False) -> dict[str, str]:
+        """Returns the digests of a method's programs, on one device, which its seeds share.
+
+        If they are made anew, so is the network.
+        """
         key = self._key(spec, dataset)
-        if key not in self._programs:
-            config = as_groups_of_jit(self.config, self._placement).changed(nonfinite="stop")
-            of_one = self._placement == ONE_DEVICE and config == self.config
-            trainers = self._trainers if of_one else self._of_one_device
-            trainer = self._trainer(trainers, config, spec, dataset)
-            self._programs[key] = program_digests(trainer, dataset)
-            if is_from_file(config.model) and len(self._programs) == 1:
-                check_repeats(trainer, dataset, self._programs[key])
-        return self._programs[key]
+        if key in self._programs and not anew:
+            return self._programs[key]
+        config = as_groups_of_jit(self.config, self._placement).changed(nonfinite="stop")
+        of_one = self._placement == ONE_DEVICE and config == self.config
+        trainers = self._trainers if of_one else self._of_one_device
+        trainer = self._trainer(trainers.empty() if anew else trainers, config, spec, dataset)
+        digests = program_digests(trainer, dataset)
+        if anew:
+            return digests
+        self._programs[key] = digests
+        if is_from_file(config.model) and len(self._programs) == 1:
+            check_repeats(trainer, dataset, digests)
+        return digests
 
     def trainer(self, spec: Spec, dataset: Dataset) -> Trainer:
         """Returns the trainer of the spec, for any seed, on data of that shape.
@@ -213,14 +221,35 @@ class Comparison:
     def check_unchanged(self, spec: Spec, anew: bool) -> None:
         """Raises UserError if a spec's rows or programs, perhaps made anew, are others by now.
 
-        What a network of the user's reads in its call, as a file, may be edited until a method's
-        programs are traced, and the files of a stream until its last row is read.
+        What a network of the user's reads when it is made or called, as a file, may be edited until
+        a method's programs are traced, and the files of a stream until its last row is read.
         """
-        if anew and is_from_file(self.config.model):
-            self._programs.pop(self._key(spec, self.dataset(spec.seed)), None)
         if anew and self.dataset(spec.seed).stream:
             self._rows.cache_clear()
-        spec.check_unchanged(self.parts(spec))
+        spec.check_unchanged(self.parts(spec, anew and is_from_file(self.config.model)))
+
+    def known(self, spec: Spec, parts: Mapping[str, str], own: Spec) -> Spec | None:
+        """Returns the spec of a stored run with its parts; None if they cannot be those stored.
+
+        So it is if the rows are others, or if the files that rows and network are read from were
+        edited since those of ``own`` were read.
+
+        Args:
+            spec: a spec of the kind of ``own``, without parts.
+            parts: the parts of the stored run.
+            own: a spec of this comparison.
+        """
+        before = dict(self._programs)
+        try:
+            if not self.parts_beside(spec).items() <= parts.items():
+                return None
+            made = spec.made_of(self.parts(spec))
+            if len(self._programs) > len(before):
+                self.check_unchanged(own, anew=True)
+        except UserError:
+            self._programs = before
+            return None
+        return made
 
     def _look(self, spec: Spec, trainer: Trainer, dataset: Dataset, say: Say) -> Look:
         """Returns the look at a method's first run; nothing for others, and if nobody reads it."""
@@ -362,8 +391,8 @@ def with_others(
         spec = replace(specs[0], method=place[0], seed=place[1], parts=())
         if place[0] not in METHODS or place in found or not spec.like(row.spec, ignored):
             continue
-        if comparison.parts_beside(spec).items() <= row.parts.items():  # Else nothing is traced.
-            others[place] = spec.made_of(comparison.parts(spec))
+        if (known := comparison.known(spec, row.parts, specs[0])) is not None:
+            others[place] = known
     finished = store.finished(others.values(), alone=True)  # One process reports.
     found |= {(spec.method, spec.seed): run for spec, run in finished.items()}
     if comparison.dataset(specs[0].seed).has_label_maps:
@@ -385,7 +414,7 @@ def others_note(store: Store, shown: Sequence[Run]) -> list[str]:
         return []
     return [
         f"{count} more runs in {store.path}, of other settings, rows, versions or of the network "
-        f"before an edit, are in none of these files: python -m experiments runs "
+        f"before or after an edit, are in none of these files: python -m experiments runs "
         f"{store.path.parent} lists them. The command that trained them writes their files again, "
         "best with another --out, if the network, the data and the versions are those of then."
     ]

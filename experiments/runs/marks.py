@@ -1,37 +1,56 @@
-"""The page of a comparison, and its mark while runs of it are trained again."""
+"""The page of a comparison, and its mark while runs that it shows are trained."""
 
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from experiments.runs.files import write_whole
 from experiments.runs.processes import writes
-from experiments.runs.spec import OFFSET, Spec
-from experiments.runs.store import Store
+from experiments.runs.spec import Spec
 
 #: The page of a comparison, in its folder.
 PAGE = "table.md"
 
-#: The first line of a page whose runs are trained again.
+#: The first line of a page since which runs were trained.
 STALE = (
-    "**Of earlier runs**, as are tables and pictures beside it: runs were trained again since; "
-    "`compare` writes it anew when it ends."
+    "**Of earlier runs**, as may be the files beside it: runs were trained since. `compare` writes "
+    "all of them anew when it ends."
 )
 
 
-def mark(pages: Sequence[Path], store: Store, missing: Sequence[Spec]) -> None:
-    """Says in pages that are there that their runs are trained again, if some of these are.
+def mark(pages: Iterable[Path], trained: Sequence[Spec]) -> None:
+    """Says in pages that are there that runs are trained, if some are.
+
+    The page over several networks, to which the folder of one of them belongs, says so, too.
 
     Args:
         pages: the files.
-        store: the store of what was trained.
-        missing: the runs, or their trials, that are trained now.
+        trained: the runs, or their trials.
     """
-    if not writes():
+    if not (trained and writes()):
         return
-    trained = {(row.run.method, row.run.seed % OFFSET) for row in store.rows()}
-    if not any((spec.method, spec.seed % OFFSET) in trained for spec in missing):
-        return
-    for page in filter(Path.is_file, pages):
-        text = page.read_text(encoding="utf-8", errors="surrogateescape")
-        if not text.startswith(STALE):
+    for page in _with_pages_above(pages):
+        text = text_of(page)
+        if is_page(text) and not text.startswith(STALE):
             write_whole(page, f"{STALE}\n\n{text}")
+
+
+def is_page(text: str) -> bool:
+    """Returns True for the text of a page that `compare` wrote."""
+    return re.search(r"(?m)^- command: `", text) is not None
+
+
+def text_of(page: Path) -> str:
+    """Returns the text of a page; empty if there is none."""
+    if not page.is_file():
+        return ""
+    return page.read_text(encoding="utf-8", errors="surrogateescape")
+
+
+def _with_pages_above(pages: Iterable[Path]) -> Iterator[Path]:
+    for page in pages:
+        yield page
+        folder = Path(os.path.abspath(page)).parent
+        if f"({folder.name}/{PAGE})" in text_of(above := folder.parent / PAGE):
+            yield above

@@ -7,6 +7,7 @@ from pathlib import Path
 from experiments.data.arrays import holds_arrays
 from experiments.data.load import find_source
 from experiments.errors import UserError
+from experiments.runs.marks import PAGE, is_page, text_of
 
 #: The csv files of a comparison, and the names that their lines of names begin with.
 TABLES: Mapping[str, Sequence[str]] = {
@@ -15,8 +16,9 @@ TABLES: Mapping[str, Sequence[str]] = {
     "tuning.csv": ("method", "seed"),
 }
 
-#: The files that some comparisons write and others do not.
+#: The files that some comparisons write and others do not, and the pictures of all.
 OF_SOME = ("tuning.csv", "tuning.png", "rates.png", "masks.png")
+PICTURES = ("curves.png", *OF_SOME[1:])
 
 #: The most bytes of a line of names.
 LONGEST_LINE = 1 << 16
@@ -39,6 +41,24 @@ def earlier_note(out: Path, written: Collection[str]) -> list[str]:
     """
     names = [name for name in OF_SOME if name not in written and (out / name).is_file()]
     return [f"Of an earlier call, not of these runs: {', '.join(names)}."] * bool(names)
+
+
+def check_own(out: Path) -> None:
+    """Raises UserError if a comparison would replace a page or pictures of another origin.
+
+    No picture tells who drew it: one beside no file of a comparison is another's.
+    """
+    page, text = out / PAGE, text_of(out / PAGE)
+    pictures = [each.name for name in PICTURES if (each := out / name).is_file()]
+    if page.is_file() and not is_page(text):
+        pictures = [PAGE]
+    elif page.is_file() or (out / "results.csv").is_file():
+        pictures = []
+    if pictures:
+        raise UserError(
+            f"{out / pictures[0]} is of no comparison, and would be replaced by it; wanted another "
+            "--out, or move that file."
+        )
 
 
 def check_outputs(out: Path, dataset: str, folders: Mapping[str, str | Path | None] = {}) -> None:

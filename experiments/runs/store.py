@@ -41,6 +41,11 @@ _COLUMNS = "digest, spec, results, curve, versions, date"
 _PATIENCE = 60.0
 
 
+def now() -> str:
+    """Returns the time, in UTC and whole seconds, as the store has it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
 def patiently(action: Callable[[], Result]) -> Result:
     """Repeats an action while another program makes the file, when SQLite itself does not wait."""
     ends = time.monotonic() + _PATIENCE
@@ -139,6 +144,15 @@ class Store:
                 reasons[reason] = reasons.get(reason, 0) + 1
         return [f"Trained again: {n} of {len(specs)}, as {why}." for why, n in reasons.items()]
 
+    def others_since(self, specs: Sequence[Spec], since: str) -> list[Spec]:
+        """Returns the specs in whose settings runs of other parts were stored since a time."""
+        rows = [row for row in self.rows() if row.date >= since]
+        return [
+            spec
+            for spec in specs
+            if any(spec.like(row.spec) and spec.changed_parts(row.parts) for row in rows)
+        ]
+
     def rows(self) -> list[Row]:
         """Returns all finished runs, the oldest first.
 
@@ -155,8 +169,8 @@ class Store:
             the result of the last call.
         """
         before, result = self._dates(), report()
-        while (now := self._dates()) != before:
-            before, result = now, report()
+        while (after := self._dates()) != before:
+            before, result = after, report()
         return result
 
     def _dates(self) -> list[tuple[Any, ...]]:
@@ -187,9 +201,8 @@ class Store:
         values = {name: getattr(run, name) for name in _Results._fields}
         beside = {"scores": dict(run.scores), "initial": dict(run.initial)}
         results = json.dumps({**values, **beside, "parts": dict(spec.parts)})
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         texts = (json.dumps(spec.described), results, json.dumps(run.curve))
-        row = (spec.digest, *texts, json.dumps(began or versions()), now)
+        row = (spec.digest, *texts, json.dumps(began or versions()), now())
         with self._open() as database:
             database.execute(f"INSERT OR REPLACE INTO runs ({_COLUMNS}) VALUES (?,?,?,?,?,?)", row)
             if run.maps is not None:

@@ -285,6 +285,10 @@ class Trainers:
         self._placement, self._most, self._grouped = placement, most, grouped
         self._made: dict[tuple[object, ...], Trainer] = {}
 
+    def empty(self) -> "Trainers":
+        """Returns trainers for the same devices, of which none is made."""
+        return Trainers(self._placement, self._most, self._grouped)
+
     def of(self, method: Method, config: Config, dataset: Dataset) -> Trainer:
         """Returns the trainer of a method, for data of the shapes of ``dataset``."""
         key = (method, config, dataset.name, dataset.X_train.shape, dataset.num_classes)

@@ -1,5 +1,6 @@
 """Datasets: what is read, how it is split and standardized; `wrong/` has what fails."""
 
+import contextlib
 import errno
 import gzip
 import os
@@ -18,7 +19,14 @@ from PIL import Image
 from experiments.cli import at_home, main
 from experiments.commands import Train
 from experiments.config import Config
-from experiments.data.load import FORMATS, SUFFIXES, describe_sources, load, unknown_source
+from experiments.data.load import (
+    FORMATS,
+    SUFFIXES,
+    describe_sources,
+    load,
+    of_one_state,
+    unknown_source,
+)
 from experiments.data.reading import reading
 from experiments.errors import UserError
 from experiments.runs.checkpoint_settings import CheckpointSettings
@@ -32,6 +40,24 @@ def save(folder, **arrays):
     path = folder / "toy.npz"
     np.savez(path, **arrays)
     return str(path)
+
+
+@pytest.mark.parametrize("name", ["toy.npz", "arrays", "digits"])
+def test_rows_of_all_seeds_are_of_one_state_of_the_files(name, tmp_path):
+    (tmp_path / "arrays").mkdir()
+    for key, value in {"X": X, "y": y}.items():
+        np.save(tmp_path / "arrays" / f"{key}.npy", value)
+    save(tmp_path, X=X, y=y)
+    of_seed = of_one_state(name if name == "digits" else str(tmp_path / name))
+    first = of_seed(0)
+    (tmp_path / "arrays" / "results.csv").touch()  # Reports may stand there.
+    np.testing.assert_array_equal(of_seed(0).X_train, first.X_train)
+    np.save(tmp_path / "arrays" / "X.npy", X + 1)
+    save(tmp_path, X=X + 1, y=y)
+    edited = contextlib.nullcontext() if name == "digits" else pytest.raises(UserError)
+    with edited as error:
+        of_seed(1)
+    assert name == "digits" or "was edited while it was read" in str(error.value)
 
 
 def test_digits_are_whole_and_split_by_the_seed():

@@ -125,12 +125,46 @@ def test_a_page_says_so_when_its_trials_are_trained(tuned, folder, monkeypatch):
     assert page.read_text().count(STALE) == 1
 
 
-def test_trials_do_not_choose_for_a_network_that_was_edited_meanwhile(folder, monkeypatch, capsys):
-    reads = "class A(nnx.Linear):\n    def __init__(self, rngs, shape, classes):\n"
-    reads += "        super().__init__(shape[-1], classes, rngs=rngs)\n    def __call__(self, x):\n"
-    reads += "        return float(Path('factor.txt').read_text()) * super().__call__(x)\n"
-    (folder / "nets.py").write_text(f"from pathlib import Path\nfrom flax import nnx\n{reads}")
+#: Networks that read a factor when they are called, and when they are made.
+READS = {
+    "called": """
+from pathlib import Path
+from flax import nnx
+
+
+class A(nnx.Linear):
+    def __init__(self, rngs, shape, classes):
+        super().__init__(shape[-1], classes, rngs=rngs)
+
+    def __call__(self, x):
+        return float(Path("factor.txt").read_text()) * super().__call__(x)
+""",
+    "made": """
+from pathlib import Path
+from flax import nnx
+
+
+class A(nnx.Linear):
+    def __init__(self, rngs, shape, classes):
+        super().__init__(shape[-1], classes, rngs=rngs)
+        self.factor = float(Path("factor.txt").read_text())
+
+    def __call__(self, x):
+        return self.factor * super().__call__(x)
+""",
+}
+
+
+@pytest.fixture(params=READS)
+def reading(request, folder):
+    (folder / "nets.py").write_text(READS[request.param])
     (folder / "factor.txt").write_text("1")
+    return folder
+
+
+@pytest.mark.kept("made")
+def test_trials_do_not_choose_for_a_network_that_was_edited_meanwhile(reading, monkeypatch, capsys):
+    folder = reading
 
     def edited(*arguments, **more):
         runs = run_all(*arguments, **more)
@@ -144,6 +178,42 @@ def test_trials_do_not_choose_for_a_network_that_was_edited_meanwhile(folder, mo
     assert "step and score differ here from what the command began with" in capsys.readouterr().err
 
 
+@pytest.mark.kept("made")
+def test_runs_of_a_network_before_an_edit_are_not_shown_beside_those_after_it(
+    reading, monkeypatch, capsys
+):
+    """The files that are there at the end need not be those of the runs."""
+    folder = reading
+    both = ["--constrain-head", "--out", str(folder / "both")]
+    assert main([*command(folder, "A"), *both]) == 0
+    (folder / "factor.txt").write_text("2")
+
+    def edited(*arguments, **more):
+        runs = run_all(*arguments, **more | {"write": lambda runs: None})
+        (folder / "factor.txt").write_text("1")
+        return runs
+
+    run_all = compare.run_all
+    with monkeypatch.context() as patch:
+        patch.setattr(compare, "run_all", edited)
+        assert main([*command(folder, "A", "--methods", "wn"), *both]) == 0
+    assert [row["method"] for row in rows_of(folder / "both" / "results.csv")] == ["wn"]
+    assert "before or after an edit" in capsys.readouterr().out
+
+
+def test_a_page_says_so_if_a_call_that_began_later_has_trained_another_network(folder, monkeypatch):
+    def edited(comparison, specs, store, *rest, **more):
+        (run,) = run_all(comparison, specs, store, *rest, **more)
+        store.add(specs[0].made_of({"step": "after an edit"}), run)
+        return [run]
+
+    run_all = compare.run_all
+    monkeypatch.setattr(compare, "run_all", edited)
+    assert main([*command(folder, "B"), "--out", str(folder / "out" / "B")]) == 0
+    for page in (folder / "out" / "B" / "table.md", folder / "out" / "table.md"):
+        assert page.read_text().startswith(STALE)
+
+
 def test_so_it_does_when_train_trains_a_run_of_it(folder):
     _, *flags = command(folder, "A")
     out = folder / "out" / "A"
@@ -152,8 +222,10 @@ def test_so_it_does_when_train_trains_a_run_of_it(folder):
     at = flags.index("--seeds")
     flags[at : at + 2] = ["--seed", "0"]
     assert STALE not in (out / "table.md").read_text()
+    flags[at + 1] = "1"
     assert main(["train", *flags]) == 0
-    assert (out / "table.md").read_text().count(STALE) == 1
+    for page in (out / "table.md", folder / "out" / "table.md"):
+        assert page.read_text().count(STALE) == 1
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from experiments.papers.page import PAGE, reports_in
 from experiments.papers.run import check_replaceable, run_item
 from experiments.papers.settings import with_settings
 from experiments.runs.comparison import others_note
-from experiments.runs.outputs import check_outputs
+from experiments.runs.outputs import check_outputs, check_own
 from experiments.runs.spec import OFFSET
 from experiments.runs.store import FILE, Store
 from tests.experiments.test_items import REPORT
@@ -130,6 +130,25 @@ def test_reports_replace_no_table_of_another_origin(text, replaced, tmp_path):
         check_outputs(tmp_path, "digits")
 
 
+@pytest.mark.parametrize("name", ["table.md", "curves.png", "tuning.png", "rates.png"])
+def test_a_comparison_replaces_no_page_and_no_picture_of_another_origin(name, tmp_path, capsys):
+    (tmp_path / name).write_text("mine")
+    assert main(["compare", "--dataset", "digits", "--out", str(tmp_path)]) == 2
+    assert f"{tmp_path / name} is of no comparison" in said(capsys)
+    assert (tmp_path / name).read_text() == "mine"
+    if name != "table.md":
+        (tmp_path / "results.csv").write_text("method,seed,epochs,outcome\n")
+        check_own(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["results.csv", "curves.csv"])
+def test_a_report_replaces_no_table_of_another_origin(name, tmp_path):
+    (tmp_path / name).write_text("name,price\n")
+    with pytest.raises(UserError, match=rf"{name} is of no report"):
+        run_item(TOY, "smoke", None, tmp_path, "a test")
+    assert (tmp_path / name).read_text() == "name,price\n"
+
+
 @pytest.mark.parametrize("flag", ["--out", "--tensorboard", "--checkpoint-dir"])
 @pytest.mark.parametrize("place", [".", "cats", "new/folder"])
 def test_nothing_is_written_among_pictures(flag, place, tmp_path, capsys):
@@ -223,4 +242,4 @@ def test_runs_whose_tables_were_replaced_are_said(tmp_path):
     (line,) = others_note(store, [run(), run(seed=1)])
     assert line.startswith("1 more runs in ")
     assert f"python -m experiments runs {tmp_path} lists them" in line
-    assert "network before an edit" in line
+    assert "network before or after an edit" in line

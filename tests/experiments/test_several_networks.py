@@ -82,7 +82,7 @@ def test_the_report_of_several_networks_draws_their_trials(tmp_path: Path) -> No
         for rate, accuracy in ((0.1, 0.5), (0.2, 0.6))
     ]
     compared = {
-        name: Compared([scored("bn", 0, 0.4), scored("gn", 0, 0.41)], trials) for name in "AB"
+        name: Compared([scored("bn", 0, 0.4), scored("gn", 0, 0.41)], trials, []) for name in "AB"
     }
     grid = {"learning_rate": (0.1, 0.2)}
     _report_networks(tmp_path, compared, "compare", Tuning(grid))

@@ -39,7 +39,7 @@ def choose(
     out: Path,
     workers: Workers,
     fresh: bool,
-    before: Callable[[Store, Sequence[Spec]], None],
+    before: Callable[[Sequence[Spec]], None],
 ) -> tuple[list[Task], list[Run]]:
     """Returns the trainings of the result, each method under each seed at its best, and all trials.
 
@@ -54,7 +54,7 @@ def choose(
         out: the folder for the store, tuning.csv and tuning.png.
         workers: the processes, or the cluster, of the trials.
         fresh: if True, trials that are in the store are trained again.
-        before: called with the store and the trials that are trained now.
+        before: called with the trials that are trained now.
 
     Raises:
         UserError: for more seeds of trials than of results.
@@ -75,7 +75,7 @@ def choose(
     ]
     specs, store = trials.specs(tasks), Store(out)
     kept, missing = store.split(specs, fresh)
-    before(store, missing)
+    before(missing)
     runs = run_all(trials, specs, store, kept, workers, "held-out")
     best = best_of if tuning.seeds is None else best_of_all
     chosen = {(each.name, seed): best(each.name, seed, runs) for each in methods for seed in seeds}
