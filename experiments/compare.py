@@ -273,6 +273,7 @@ def _of_network(
     def write(runs: Sequence[Run]) -> list[Run]:
         shown = with_others(comparison, store, specs, runs, grid)
         _write(flags.out, shown)
+        say_stale(missing)  # Another call may have written the page meanwhile.
         return shown
 
     runs = run_all(comparison, specs, store, kept, workers, write=write)

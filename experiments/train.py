@@ -5,6 +5,7 @@ import os
 import textwrap
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -63,7 +64,8 @@ def train(flags: Train) -> None:
     store = Store(flags.out)
     if writes():
         store.check_writable()
-    mark([flags.out / PAGE], [spec])
+    say_stale = partial(mark, [flags.out / PAGE], [spec])
+    say_stale()
     run, began = _trained(flags, comparison, spec)
     if not writes():
         return
@@ -73,6 +75,7 @@ def train(flags: Train) -> None:
         runs = with_others(comparison, store, [spec], [run])
         write_results(flags.out / "results.csv", runs)
         write_curves(flags.out / "curves.csv", runs)
+        say_stale()  # A comparison may have written the page meanwhile.
         return runs
 
     runs = store.until_complete(report)

@@ -11,6 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from experiments.runs.outputs import SOFTWARE
+
 # Okabe and Ito's palette, which stays distinct with any kind of colour vision. Yellow is left out,
 # because it is too pale for lines. Line styles distinguish lines of the same colour.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
@@ -75,5 +77,5 @@ def picture(figure: Figure) -> bytes:
     content = io.BytesIO()
     with mpl.rc_context(STYLE):
         canvas: Any = figure.canvas
-        canvas.print_png(content)
+        canvas.print_png(content, metadata={"Software": SOFTWARE})
     return content.getvalue()

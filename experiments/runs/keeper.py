@@ -18,7 +18,7 @@ from experiments.runs.checkpoints import Checkpoints, quiet_pending, writing
 from experiments.runs.lock import locked
 from experiments.runs.processes import check_same, gathered, writes
 from experiments.runs.signals import Stopped, noted_signals
-from experiments.runs.spec import check_config, version_note, versions
+from experiments.runs.spec import check_config, check_options, version_note, versions
 from experiments.training.history import Checkpointer, History, NoCheckpoints
 from experiments.training.state import TrainState
 
@@ -111,6 +111,7 @@ def keeping(
         if resumed:
             record = checkpoints.record(resumed)
             check_config(record["config"], config, checkpoints.path(resumed))
+            check_options(record.get("versions", {}), checkpoints.path(resumed))
             checkpoints.history(resumed, record)
             began |= record.get("versions", {})
         yield Keeper(checkpoints, resumed, due, config, epochs, signal, began)

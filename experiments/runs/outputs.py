@@ -20,6 +20,9 @@ TABLES: Mapping[str, Sequence[str]] = {
 OF_SOME = ("tuning.csv", "tuning.png", "rates.png", "masks.png")
 PICTURES = ("curves.png", *OF_SOME[1:])
 
+#: The software that a picture names.
+SOFTWARE = "jaxnorm"
+
 #: The most bytes of a line of names.
 LONGEST_LINE = 1 << 16
 
@@ -44,21 +47,28 @@ def earlier_note(out: Path, written: Collection[str]) -> list[str]:
 
 
 def check_own(out: Path) -> None:
-    """Raises UserError if a comparison would replace a page or pictures of another origin.
+    """Raises UserError if a comparison would replace a page or a picture of another origin.
 
-    No picture tells who drew it: one beside no file of a comparison is another's.
+    Pictures of versions that did not sign them are those of a page beside them.
     """
-    page, text = out / PAGE, text_of(out / PAGE)
-    pictures = [each.name for name in PICTURES if (each := out / name).is_file()]
-    if page.is_file() and not is_page(text):
-        pictures = [PAGE]
-    elif page.is_file() or (out / "results.csv").is_file():
-        pictures = []
-    if pictures:
+    page = out / PAGE
+    is_own = is_page(text_of(page))
+    others = [page] * (page.is_file() and not is_own)
+    if not is_own:
+        others += [
+            path for name in PICTURES if (path := out / name).is_file() and not _signed(path)
+        ]
+    if others:
         raise UserError(
-            f"{out / pictures[0]} is of no comparison, and would be replaced by it; wanted another "
-            "--out, or move that file."
+            f"{others[0]} is of no comparison, and would be replaced by it; wanted another --out, "
+            "or move that file."
         )
+
+
+def _signed(picture: Path) -> bool:
+    """Returns True if the head of a picture names this software."""
+    with picture.open("rb") as file:
+        return SOFTWARE.encode() in file.read(512)
 
 
 def check_outputs(out: Path, dataset: str, folders: Mapping[str, str | Path | None] = {}) -> None:

@@ -288,6 +288,17 @@ def check_config(saved: dict[str, Any], now: dict[str, Any], where: str) -> None
         )
 
 
+def check_options(saved: Mapping[str, str], where: str) -> None:
+    """Raises UserError if the options of JAX that a checkpoint was trained with are others here."""
+    before, here = saved.get(OPTIONS), options()
+    if before is not None and before != here:
+        usual = "the default ones"
+        raise UserError(
+            f"the checkpoint {where} was trained with other options of JAX: {before or usual} "
+            f"there and {here or usual} here. Give the same, or another --checkpoint-dir."
+        )
+
+
 def _words(names: Sequence[str]) -> str:
     """Returns names as words: a, b and c."""
     *first, last = names

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import compare
+from experiments import compare, train
 from experiments.analysis.tuning import choose
 from experiments.cli import main
 from experiments.models.from_file import _executed
@@ -214,7 +214,8 @@ def test_a_page_says_so_if_a_call_that_began_later_has_trained_another_network(f
         assert page.read_text().startswith(STALE)
 
 
-def test_so_it_does_when_train_trains_a_run_of_it(folder):
+def test_so_it_does_when_train_trains_a_run_of_it(folder, monkeypatch):
+    """Also if a comparison has written the page before the run ends."""
     _, *flags = command(folder, "A")
     out = folder / "out" / "A"
     flags[flags.index("--out") + 1] = str(out)
@@ -223,6 +224,15 @@ def test_so_it_does_when_train_trains_a_run_of_it(folder):
     flags[at : at + 2] = ["--seed", "0"]
     assert STALE not in (out / "table.md").read_text()
     flags[at + 1] = "1"
+    before, trained = (out / "table.md").read_text(), train._trained
+
+    def beside(*arguments):
+        result = trained(*arguments)
+        assert (out / "table.md").read_text().count(STALE) == 1
+        (out / "table.md").write_text(before)
+        return result
+
+    monkeypatch.setattr(train, "_trained", beside)
     assert main(["train", *flags]) == 0
     for page in (out / "table.md", folder / "out" / "table.md"):
         assert page.read_text().count(STALE) == 1

@@ -116,8 +116,12 @@ def test_a_run_of_other_options_of_jax_is_trained_again(option, value, words, tm
     """They come from the environment or the user's code, and other random numbers from them."""
     store, usual = Store(tmp_path), getattr(jax.config, option)
     store.add(spec(), run())
+    began = specs.versions()
+    specs.check_options(began, "c/1")
     try:
         jax.config.update(option, value)
+        with pytest.raises(UserError, match=f"the default ones there and {words} here"):
+            specs.check_options(began, "c/1")  # A run that is resumed would be of both.
         assert store.finished([spec()]) == {}
         default = "Trained again: 1 of 1, as the stored ones are of JAX's default options."
         assert store.why_not([spec()]) == [default]
