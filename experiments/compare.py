@@ -43,7 +43,7 @@ from experiments.runs.comparison import (
     with_others,
 )
 from experiments.runs.files import prepare_folder, write_whole
-from experiments.runs.marks import PAGE, mark, text_of
+from experiments.runs.marks import PAGE, mark, mark_above, text_of
 from experiments.runs.outputs import check_outputs, check_own, earlier_note
 from experiments.runs.processes import writes
 from experiments.runs.spec import FREE, Spec, own_settings, shown
@@ -288,6 +288,8 @@ def _of_network(
         return Compared(runs, trials, [])
     runs, others = store.until_complete(report), store.others_since(specs, began)
     say_stale(others)
+    if not pages:
+        mark_above(flags.out / PAGE, markdown(comparison_table(runs)))
     return Compared(runs, trials, others)
 
 

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from experiments.runs.files import write_whole
@@ -30,10 +30,27 @@ def mark(pages: Iterable[Path], trained: Sequence[Spec]) -> None:
     """
     if not (trained and writes()):
         return
-    for page in _with_pages_above(pages):
-        text = text_of(page)
-        if is_page(text) and not text.startswith(STALE):
-            write_whole(page, f"{STALE}\n\n{text}")
+    for page in pages:
+        for each in (page, *_above(page)):
+            _mark(each)
+
+
+def mark_above(page: Path, table: str) -> None:
+    """Says in the page over several networks that runs were trained, if it has not this table.
+
+    Args:
+        page: the page of one of the networks, which is written anew.
+        table: the table of its runs.
+    """
+    for above in _above(page):
+        if table not in text_of(above):
+            _mark(above)
+
+
+def _mark(page: Path) -> None:
+    text = text_of(page)
+    if is_page(text) and not text.startswith(STALE):
+        write_whole(page, f"{STALE}\n\n{text}")
 
 
 def is_page(text: str) -> bool:
@@ -48,9 +65,8 @@ def text_of(page: Path) -> str:
     return page.read_text(encoding="utf-8", errors="surrogateescape")
 
 
-def _with_pages_above(pages: Iterable[Path]) -> Iterator[Path]:
-    for page in pages:
-        yield page
-        folder = Path(os.path.abspath(page)).parent
-        if f"({folder.name}/{PAGE})" in text_of(above := folder.parent / PAGE):
-            yield above
+def _above(page: Path) -> list[Path]:
+    """Returns the page over several networks of which one has this page, if there is one."""
+    folder = Path(os.path.abspath(page)).parent
+    above = folder.parent / PAGE
+    return [above] if f"({folder.name}/{PAGE})" in text_of(above) else []

@@ -214,6 +214,17 @@ def test_a_page_says_so_if_a_call_that_began_later_has_trained_another_network(f
         assert page.read_text().startswith(STALE)
 
 
+@pytest.mark.slow
+def test_the_page_over_networks_says_so_if_the_kept_runs_of_one_are_of_other_settings(folder):
+    pooled, one = folder / "out" / "table.md", ["--out", str(folder / "out" / "A")]
+    assert main([*command(folder, "A"), *one]) == 0
+    assert STALE not in pooled.read_text()
+    assert main(command(folder, "A,B", "--learning-rate", "0.01")) == 0
+    assert main([*command(folder, "A"), *one]) == 0
+    assert pooled.read_text().startswith(STALE)
+    assert STALE not in (folder / "out" / "A" / "table.md").read_text()
+
+
 def test_so_it_does_when_train_trains_a_run_of_it(folder, monkeypatch):
     """Also if a comparison has written the page before the run ends."""
     _, *flags = command(folder, "A")
