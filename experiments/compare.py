@@ -43,8 +43,8 @@ from experiments.runs.comparison import (
     with_others,
 )
 from experiments.runs.files import prepare_folder, write_whole
-from experiments.runs.marks import PAGE, mark, mark_above, text_of
-from experiments.runs.outputs import check_outputs, check_own, earlier_note
+from experiments.runs.marks import mark, mark_above
+from experiments.runs.outputs import PAGE, check_outputs, check_own, earlier_note, text_of
 from experiments.runs.processes import writes
 from experiments.runs.spec import FREE, Spec, own_settings, shown
 from experiments.runs.store import FILE, Store, now

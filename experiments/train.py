@@ -30,8 +30,8 @@ from experiments.runs.comparison import (
 )
 from experiments.runs.files import prepare_folder
 from experiments.runs.keeper import Keeper, keeping
-from experiments.runs.marks import PAGE, mark
-from experiments.runs.outputs import check_outputs
+from experiments.runs.marks import mark
+from experiments.runs.outputs import PAGE, check_outputs
 from experiments.runs.processes import writes
 from experiments.runs.progress import progress
 from experiments.runs.spec import Spec

@@ -1,16 +1,13 @@
 """The page of a comparison, and its mark while runs that it shows are trained."""
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from experiments.runs.files import write_whole
+from experiments.runs.outputs import PAGE, is_page, text_of
 from experiments.runs.processes import writes
 from experiments.runs.spec import Spec
-
-#: The page of a comparison, in its folder.
-PAGE = "table.md"
 
 #: The first line of a page since which runs were trained.
 STALE = (
@@ -51,18 +48,6 @@ def _mark(page: Path) -> None:
     text = text_of(page)
     if is_page(text) and not text.startswith(STALE):
         write_whole(page, f"{STALE}\n\n{text}")
-
-
-def is_page(text: str) -> bool:
-    """Returns True for the text of a page that `compare` wrote."""
-    return re.search(r"(?m)^- command: `", text) is not None
-
-
-def text_of(page: Path) -> str:
-    """Returns the text of a page; empty if there is none."""
-    if not page.is_file():
-        return ""
-    return page.read_text(encoding="utf-8", errors="surrogateescape")
 
 
 def _above(page: Path) -> list[Path]:

@@ -1,13 +1,16 @@
 """Checks before a training that what it writes replaces no data and no file of another origin."""
 
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from experiments.data.arrays import holds_arrays
 from experiments.data.load import find_source
 from experiments.errors import UserError
-from experiments.runs.marks import PAGE, is_page, text_of
+
+#: The page of a comparison, in its folder.
+PAGE = "table.md"
 
 #: The csv files of a comparison, and the names that their lines of names begin with.
 TABLES: Mapping[str, Sequence[str]] = {
@@ -44,6 +47,18 @@ def earlier_note(out: Path, written: Collection[str]) -> list[str]:
     """
     names = [name for name in OF_SOME if name not in written and (out / name).is_file()]
     return [f"Of an earlier call, not of these runs: {', '.join(names)}."] * bool(names)
+
+
+def is_page(text: str) -> bool:
+    """Returns True for the text of a page that `compare` wrote."""
+    return re.search(r"(?m)^- command: `", text) is not None
+
+
+def text_of(page: Path) -> str:
+    """Returns the text of a page; empty if there is none."""
+    if not page.is_file():
+        return ""
+    return page.read_text(encoding="utf-8", errors="surrogateescape")
 
 
 def check_own(out: Path) -> None:
