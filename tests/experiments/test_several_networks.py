@@ -30,8 +30,6 @@ methods = ["bn", "none"]
 seeds = 2
 epochs = 1
 batch-size = 16
-"""
-TUNED = f"""{SETTINGS}
 tune-seeds = 1
 [tune]
 learning-rate = [0.05, 0.1]
@@ -106,7 +104,7 @@ def test_a_choice_for_all_seeds_is_the_best_on_average() -> None:
 
 def test_a_settings_file_has_the_flags_of_the_command(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
-    file.write_text(TUNED + "noise = [0.1]\n")
+    file.write_text(SETTINGS + "noise = [0.1]\n")
     assert flags_of(file) == [
         *("--methods", "bn,none", "--seeds", "2", "--epochs", "1", "--batch-size", "16"),
         *("--tune-seeds", "1", "--tune", "learning-rate=0.05,0.1", "noise=0.1"),
@@ -230,13 +228,17 @@ def test_two_networks_are_compared_and_pooled_and_their_settings_repeat(
     networks = f"{FILE}:Residual,{FILE}:Wide"
     command = ["compare", "--settings", str(file), "--model", networks, "--out", str(out)]
     assert main(command) == 0
+    assert (out / "rates.png").read_bytes().startswith(b"\x89PNG")
     table = (out / "table.md").read_text()
     assert "| method - bn | networks |" in table
     first = {name: rows_of(out / name / "results.csv") for name in ("Residual", "Wide")}
     for name, rows in first.items():
         assert f"## {name}" in table
         assert [row["method"] for row in rows] == ["bn", "bn", "none", "none"]
+        assert len({row["learning_rate"] for row in rows[:2]}) == 1
+        trials = rows_of(out / name / "tuning.csv")
+        assert {row["seed"] for row in trials} == {"0"}
     capsys.readouterr()
     assert main(["compare", "--settings", str(out / "settings.toml"), "--out", str(out)]) == 0
-    assert capsys.readouterr().err.count("4 of 4 runs are kept") == 2
+    assert capsys.readouterr().err.count("4 of 4 runs are kept") == 4
     assert {name: rows_of(out / name / "results.csv") for name in first} == first
