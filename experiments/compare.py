@@ -2,7 +2,7 @@
 
 import shlex
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,6 @@ from experiments.models.registry import with_network
 from experiments.runs.comparison import (
     Comparison,
     Load,
-    Task,
     others_note,
     run_all,
     signal_lines,
@@ -129,11 +128,11 @@ def compare(flags: Compare, command: str) -> None:
     methods, tuning = find_methods(flags.methods), _tuning(flags)
     networks = of_networks(flags)
     if writes():
-        for each in networks.values():
-            check_outputs(each.out, each.config.dataset, {"--tensorboard": each.config.tensorboard})
-            check_own(each.out)
+        for out in dict.fromkeys([flags.out, *(each.out for each in networks.values())]):
+            check_own(out)
         check_page(flags.out, len(networks))
         for each in networks.values():
+            check_outputs(each.out, each.config.dataset, {"--tensorboard": each.config.tensorboard})
             prepare_folder(each.out)
     comparisons = _comparisons(networks, methods, tuning.grid if tuning else {})
     if writes():
@@ -214,8 +213,9 @@ def _mark_untrained(
     flags: Compare, comparison: Comparison, methods: Sequence[Method], pages: Sequence[Path]
 ) -> None:
     """Marks the pages of a network, before an earlier one is trained, if its runs are missing."""
-    specs = comparison.specs([(m.name, (), seed) for m in methods for seed in range(flags.seeds)])
-    mark([flags.out / PAGE, *pages], Store(flags.out).split(specs, flags.fresh)[1])
+    say_stale = partial(mark, [flags.out / PAGE, *pages])
+    specs, _ = _specs_of(flags, methods, None, comparison, say_stale)
+    say_stale(Store(flags.out).split(specs, flags.fresh)[1])
 
 
 def check_page(out: Path, count: int) -> None:
@@ -225,12 +225,9 @@ def check_page(out: Path, count: int) -> None:
         out: the folder of the page.
         count: the number of networks.
     """
-    check_own(out)
-    page = out / PAGE
-    if not page.is_file():
-        return
-    pooled = any(line.startswith(f"| {POOLED_HEADER}") for line in text_of(page).splitlines())
-    if pooled != (count > 1):
+    lines = text_of(page := out / PAGE).splitlines()
+    pooled = any(line.startswith(f"| {POOLED_HEADER}") for line in lines)
+    if lines and pooled != (count > 1):
         kinds = "one network", "several networks"
         raise UserError(
             f"{page} is of {kinds[pooled]}, and would be replaced by that of {kinds[not pooled]}; "
@@ -247,23 +244,12 @@ def _of_network(
     pages: Sequence[Path],
 ) -> Compared:
     """Compares the methods on one network, whose runs are also in these pages."""
-    workers, config, seeds = flags.workers, comparison.config, range(flags.seeds)
-    tasks: Sequence[Task] = [(method.name, (), seed) for method in methods for seed in seeds]
-    trials: Sequence[Run] = ()
+    workers, store, began = flags.workers, Store(flags.out), now()
     say_stale = partial(mark, [flags.out / PAGE, *pages])
-    began, before = now(), list[Spec]()
-    if tuning is not None:
-        tried = [(m.name, combinations(m, tuning.grid)[0], 0) for m in methods]
-        before = comparison.specs(tried) if is_from_file(config.model) else []
-        tasks, trials = choose(
-            comparison, methods, seeds, tuning, flags.out, workers, flags.fresh, say_stale
-        )
-    specs, store = comparison.specs(tasks), Store(flags.out)
-    for spec in before:  # Else trials of one network would choose for another.
-        comparison.check_unchanged(spec, anew=True)
+    specs, trials = _specs_of(flags, methods, tuning, comparison, say_stale)
     kept, missing = store.split(specs, flags.fresh)
     if not kept and replace(flags, out=Compare.out) == Compare():
-        print(f"{len(specs)} runs of {config.epochs} epochs: {DEFAULT_TIME}.")
+        print(f"{len(specs)} runs of {comparison.config.epochs} epochs: {DEFAULT_TIME}.")
     if not workers.uses_processes:
         for line in signal_lines(comparison, missing):
             print(line)
@@ -291,6 +277,31 @@ def _of_network(
     if not pages:
         mark_above(flags.out / PAGE, markdown(comparison_table(runs)))
     return Compared(runs, trials, others)
+
+
+def _specs_of(
+    flags: Compare,
+    methods: Sequence[Method],
+    tuning: Tuning | None,
+    comparison: Comparison,
+    before: Callable[[Sequence[Spec]], None],
+) -> tuple[list[Spec], Sequence[Run]]:
+    """Returns the specs of the results, each at its choice if there is one, and the trials.
+
+    ``before`` is called with the trials that are trained now.
+    """
+    seeds, is_own = range(flags.seeds), is_from_file(comparison.config.model)
+    if tuning is None:
+        return comparison.specs([(each.name, (), seed) for each in methods for seed in seeds]), ()
+    first = [(each.name, combinations(each, tuning.grid)[0], 0) for each in methods]
+    began = comparison.specs(first) if is_own else []
+    tasks, trials = choose(
+        comparison, methods, seeds, tuning, flags.out, flags.workers, flags.fresh, before
+    )
+    specs = comparison.specs(tasks)
+    for spec in began:  # Else trials of one network would choose for another.
+        comparison.check_unchanged(spec, anew=True)
+    return specs, trials
 
 
 def _report_networks(

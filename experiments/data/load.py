@@ -4,6 +4,7 @@ import difflib
 import importlib
 import textwrap
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -114,9 +115,6 @@ FORMATS = (
 )
 SUFFIXES = tuple(suffix for each in FORMATS for suffix in each.suffixes)
 
-#: The files of a source, as they are at a time.
-State = list[tuple[str, int, int]]
-
 #: The datasets that are read by name, besides the bundled ones.
 TFDS = "NAME of a TensorFlow dataset"
 TFDS_CONTENTS = (
@@ -154,22 +152,18 @@ def load(
     return _load(source, seed, {"label": label, "resize": resize}).with_rows(train_rows, test_rows)
 
 
-def of_one_state(source: str, *rows: int | str | None) -> Callable[[int], Dataset]:
-    """Makes the function ``seed -> dataset`` of a source whose files nobody edits meanwhile.
+def of_one_state(source: str, read: Callable[[int], Dataset]) -> Callable[[int], Dataset]:
+    """Returns ``read``, which refuses a seed if a file of the source changed since its first call.
 
     Args:
         source: as for `load`.
-        *rows: the other arguments of `load`.
-
-    Raises:
-        UserError: from the function, if a file changed since its first call.
+        read: ``seed -> dataset``, which reads the source.
     """
-    states: list[State] = []
+    first = cache(lambda: _state(source))
 
     def of_seed(seed: int) -> Dataset:
-        states.extend([_state(source)] * (not states))
-        data = load(source, seed, *rows)  # type: ignore[arg-type]
-        if _state(source) != states[0]:
+        before, data = first(), read(seed)
+        if _state(source) != before:
             raise UserError(
                 f"{source} was edited while it was read, and each seed reads it; finished runs are "
                 "kept, and the same command begins with what is there now."
@@ -179,7 +173,7 @@ def of_one_state(source: str, *rows: int | str | None) -> Callable[[int], Datase
     return of_seed
 
 
-def _state(source: str) -> State:
+def _state(source: str) -> list[tuple[str, int, int]]:
     """Returns the name, the size and the time of the last change of each file of a source."""
     path = find_source(source)
     if path is None:

@@ -13,7 +13,7 @@ import jax
 
 from experiments.config import HERE, Config, Workers
 from experiments.data.dataset import Dataset
-from experiments.data.load import of_one_state
+from experiments.data.load import load, of_one_state
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.models.own_code import is_from_file, own_code
@@ -91,7 +91,9 @@ class Comparison:
         self._events = EventFiles(config.tensorboard if writes() else None)
         self._placement = make_placement(config.parallel, config.mesh)
         rows = config.train_rows, config.test_rows, config.label, config.resize
-        self.load = loader or cache(of_one_state(config.dataset, *rows))
+        self.load = loader or cache(
+            of_one_state(config.dataset, lambda seed: load(config.dataset, seed, *rows))
+        )
         self.dataset = self.load if derive is None else cache(partial(derive, self.load))
         # Under jit the groups of a loss follow the devices; otherwise ghost groups stand for them.
         grouped = self._placement if self._placement.axis_name is None else ONE_DEVICE

@@ -48,7 +48,8 @@ def test_rows_of_all_seeds_are_of_one_state_of_the_files(name, tmp_path):
     for key, value in {"X": X, "y": y}.items():
         np.save(tmp_path / "arrays" / f"{key}.npy", value)
     save(tmp_path, X=X, y=y)
-    of_seed = of_one_state(name if name == "digits" else str(tmp_path / name))
+    source = name if name == "digits" else str(tmp_path / name)
+    of_seed = of_one_state(source, lambda seed: load(source, seed))
     first = of_seed(0)
     (tmp_path / "arrays" / "results.csv").touch()  # Reports may stand there.
     np.testing.assert_array_equal(of_seed(0).X_train, first.X_train)

@@ -125,47 +125,36 @@ def test_a_page_says_so_when_its_trials_are_trained(tuned, folder, monkeypatch):
     assert page.read_text().count(STALE) == 1
 
 
-#: Networks that read a factor when they are called, and when they are made.
+#: A network that reads a factor when it is called, or when it is made.
+READING = """
+from pathlib import Path
+from flax import nnx
+
+
+class A(nnx.Linear):
+    def __init__(self, rngs, shape, classes):
+        super().__init__(shape[-1], classes, rngs=rngs)
+        self.factor = {made}
+
+    def __call__(self, x):
+        return {called} * super().__call__(x)
+"""
+FACTOR = 'float(Path("factor.txt").read_text())'
 READS = {
-    "called": """
-from pathlib import Path
-from flax import nnx
-
-
-class A(nnx.Linear):
-    def __init__(self, rngs, shape, classes):
-        super().__init__(shape[-1], classes, rngs=rngs)
-
-    def __call__(self, x):
-        return float(Path("factor.txt").read_text()) * super().__call__(x)
-""",
-    "made": """
-from pathlib import Path
-from flax import nnx
-
-
-class A(nnx.Linear):
-    def __init__(self, rngs, shape, classes):
-        super().__init__(shape[-1], classes, rngs=rngs)
-        self.factor = float(Path("factor.txt").read_text())
-
-    def __call__(self, x):
-        return self.factor * super().__call__(x)
-""",
+    "called": READING.format(made="1.0", called=FACTOR),
+    "made": READING.format(made=FACTOR, called="self.factor"),
 }
 
 
 @pytest.fixture(params=READS)
-def reading(request, folder):
+def _reading(request, folder):
     (folder / "nets.py").write_text(READS[request.param])
     (folder / "factor.txt").write_text("1")
-    return folder
 
 
 @pytest.mark.kept("made")
-def test_trials_do_not_choose_for_a_network_that_was_edited_meanwhile(reading, monkeypatch, capsys):
-    folder = reading
-
+@pytest.mark.usefixtures("_reading")
+def test_trials_do_not_choose_for_a_network_that_was_edited_meanwhile(folder, monkeypatch, capsys):
     def edited(*arguments, **more):
         runs = run_all(*arguments, **more)
         (folder / "factor.txt").write_text("2")
@@ -179,11 +168,11 @@ def test_trials_do_not_choose_for_a_network_that_was_edited_meanwhile(reading, m
 
 
 @pytest.mark.kept("made")
+@pytest.mark.usefixtures("_reading")
 def test_runs_of_a_network_before_an_edit_are_not_shown_beside_those_after_it(
-    reading, monkeypatch, capsys
+    folder, monkeypatch, capsys
 ):
     """The files that are there at the end need not be those of the runs."""
-    folder = reading
     both = ["--constrain-head", "--out", str(folder / "both")]
     assert main([*command(folder, "A"), *both]) == 0
     (folder / "factor.txt").write_text("2")
