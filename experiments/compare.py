@@ -19,12 +19,12 @@ from experiments.analysis.pooled import pooled_table
 from experiments.analysis.table import markdown, provenance, show_table
 from experiments.analysis.tpu import NOTE as COSTS
 from experiments.analysis.tpu import tpu_costs
-from experiments.analysis.tuning.choose import Tuning, choose
+from experiments.analysis.tuning.choose import Choice, Tuning, choose
 from experiments.analysis.tuning.grid import WANTED, Grid, combinations, grid_of
 from experiments.analysis.tuning.held_out import PARTS
 from experiments.analysis.tuning.rates import FILE as RATES
 from experiments.analysis.tuning.rates import RATE, draw_rates
-from experiments.analysis.tuning.report import choices_at_ends
+from experiments.analysis.tuning.report import choices_at_ends, write_trials
 from experiments.commands import Compare
 from experiments.config import Config
 from experiments.errors import UserError
@@ -42,7 +42,7 @@ from experiments.runs.comparison import (
     with_others,
 )
 from experiments.runs.files import prepare_folder, write_whole
-from experiments.runs.marks import mark, mark_above
+from experiments.runs.marks import mark
 from experiments.runs.outputs import PAGE, check_outputs, check_own, earlier_note, text_of
 from experiments.runs.processes import writes
 from experiments.runs.spec import FREE, Spec, own_settings, shown
@@ -110,12 +110,12 @@ class Compared(NamedTuple):
     Attributes:
         runs: the runs of its tables.
         trials: those of --tune.
-        others: the runs that another call, of other rows or programs, has trained meanwhile.
+        page: the text of its page.
     """
 
     runs: Sequence[Run]
     trials: Sequence[Run]
-    others: Sequence[Spec]
+    page: str
 
 
 def compare(flags: Compare, command: str) -> None:
@@ -136,12 +136,8 @@ def compare(flags: Compare, command: str) -> None:
             prepare_folder(each.out)
     comparisons = _comparisons(networks, methods, tuning.grid if tuning else {})
     if writes():
-        keep_settings(flags)
+        keep_settings(flags, partial(mark, [flags.out / PAGE]))
     pages = [flags.out / PAGE] * (len(networks) > 1)
-    if pages and tuning is None:
-        for name, own in networks.items():
-            with own_code(own.config.model):
-                _mark_untrained(own, comparisons[name], methods, pages)
     compared: dict[str, Compared] = {}
     for name, own in networks.items():
         if writes() and pages:
@@ -209,15 +205,6 @@ def _comparisons(
     return comparisons
 
 
-def _mark_untrained(
-    flags: Compare, comparison: Comparison, methods: Sequence[Method], pages: Sequence[Path]
-) -> None:
-    """Marks the pages of a network, before an earlier one is trained, if its runs are missing."""
-    say_stale = partial(mark, [flags.out / PAGE, *pages])
-    specs, _ = _specs_of(flags, methods, None, comparison, say_stale)
-    say_stale(Store(flags.out).split(specs, flags.fresh)[1])
-
-
 def check_page(out: Path, count: int) -> None:
     """Raises UserError if a comparison of several networks would replace one's page, or reversed.
 
@@ -245,38 +232,42 @@ def _of_network(
 ) -> Compared:
     """Compares the methods on one network, whose runs are also in these pages."""
     workers, store, began = flags.workers, Store(flags.out), now()
-    say_stale = partial(mark, [flags.out / PAGE, *pages])
-    specs, trials = _specs_of(flags, methods, tuning, comparison, say_stale)
+    pages = [flags.out / PAGE, *pages]
+    specs, choice = _specs_of(flags, methods, tuning, comparison, partial(mark, pages))
     kept, missing = store.split(specs, flags.fresh)
     if not kept and replace(flags, out=Compare.out) == Compare():
         print(f"{len(specs)} runs of {comparison.config.epochs} epochs: {DEFAULT_TIME}.")
     if not workers.uses_processes:
         for line in signal_lines(comparison, missing):
             print(line)
-    say_stale(missing)
+    if missing:
+        mark(pages)
     grid = tuning.grid if tuning else {}
 
-    def write(runs: Sequence[Run]) -> list[Run]:
+    def write(runs: Sequence[Run]) -> None:
         shown = with_others(comparison, store, specs, runs, grid)
-        _write(flags.out, shown)
-        say_stale(missing)  # Another call may have written the page meanwhile.
-        return shown
+        with store.alone():
+            _write(flags.out, shown, pages)
 
     runs = run_all(comparison, specs, store, kept, workers, write=write)
 
-    def report() -> list[Run]:
-        shown = write(runs)
+    def report() -> Compared:
+        shown = with_others(comparison, store, specs, runs, grid)
         earlier = len(kept) + len(shown) - len(runs)
-        _report(comparison, shown, flags.out, command, tuning, earlier)
-        return shown
+        with store.alone():
+            _write(flags.out, shown, pages)
+            if choice is not None:
+                write_trials(flags.out, grid, choice.trials, choice.chosen)
+            page = _report(comparison, shown, flags.out, command, tuning, earlier)
+        return Compared(shown, trials, page)
 
+    trials = choice.trials if choice else ()
     if not writes():
-        return Compared(runs, trials, [])
-    runs, others = store.until_complete(report), store.others_since(specs, began)
-    say_stale(others)
-    if not pages:
-        mark_above(flags.out / PAGE, markdown(comparison_table(runs)))
-    return Compared(runs, trials, others)
+        return Compared(runs, trials, "")
+    compared = store.until_complete(report)
+    if store.others_since(specs, began):
+        mark(pages)
+    return compared
 
 
 def _specs_of(
@@ -284,24 +275,23 @@ def _specs_of(
     methods: Sequence[Method],
     tuning: Tuning | None,
     comparison: Comparison,
-    before: Callable[[Sequence[Spec]], None],
-) -> tuple[list[Spec], Sequence[Run]]:
-    """Returns the specs of the results, each at its choice if there is one, and the trials.
+    before: Callable[[], None],
+) -> tuple[list[Spec], Choice | None]:
+    """Returns the specs of the results, each at its choice if there is one, and the choice.
 
-    ``before`` is called with the trials that are trained now.
+    ``before`` is called before trials are trained, if some are.
     """
     seeds, is_own = range(flags.seeds), is_from_file(comparison.config.model)
     if tuning is None:
-        return comparison.specs([(each.name, (), seed) for each in methods for seed in seeds]), ()
+        return comparison.specs([(each.name, (), seed) for each in methods for seed in seeds]), None
     first = [(each.name, combinations(each, tuning.grid)[0], 0) for each in methods]
     began = comparison.specs(first) if is_own else []
-    tasks, trials = choose(
-        comparison, methods, seeds, tuning, flags.out, flags.workers, flags.fresh, before
-    )
-    specs = comparison.specs(tasks)
+    store, workers = Store(flags.out), flags.workers
+    choice = choose(comparison, methods, seeds, tuning, store, workers, flags.fresh, before)
+    specs = comparison.specs(choice.tasks)
     for spec in began:  # Else trials of one network would choose for another.
         comparison.check_unchanged(spec, anew=True)
-    return specs, trials
+    return specs, choice
 
 
 def _report_networks(
@@ -315,10 +305,11 @@ def _report_networks(
         parts += [f"## {name}", f"[Files]({name}/{PAGE})", markdown(comparison_table(of_network))]
     drawn = RATES in _files_of(tuning)
     parts += earlier_note(out, [RATES] * drawn)
-    write_whole(out / PAGE, "\n\n".join([*parts, provenance(command)]))
-    mark([out / PAGE], [spec for each in compared.values() for spec in each.others])
     if drawn:
         draw_rates(out / RATES, {name: each.trials for name, each in compared.items()})
+    write_whole(out / PAGE, "\n\n".join([*parts, provenance(command)]))
+    if any(text_of(out / name / PAGE) != each.page for name, each in compared.items()):
+        mark([out / PAGE])  # Another call has written there meanwhile.
     print(f"\n# {len(runs)} networks\n")
     show_table(pooled)
     files = f"{PAGE}, " + f"{RATES}, " * drawn + ", ".join(f"{name}/" for name in runs)
@@ -354,8 +345,8 @@ def _report(
     command: str,
     tuning: Tuning | None,
     kept: int,
-) -> None:
-    """Writes and prints the results of the runs."""
+) -> str:
+    """Writes and prints the results of the runs; returns the text of the page."""
     seeds = dict.fromkeys(run.seed for run in runs)
     seeds_note = f": mean and range of {len(seeds)} seeds" if len(seeds) > 1 else ""
     dataset = comparison.dataset(runs[0].seed)
@@ -383,8 +374,8 @@ def _report(
     note = "\n".join([*notes, *kept_note(kept, runs)])
     origin = provenance(command) + other_settings(config, command, runs)
     failed = "\n".join(f"- {line}" for line in failure_lines(runs))
-    parts = filter(None, (markdown(table), failed, concluded, note, origin))
-    write_whole(out / PAGE, "\n\n".join(parts))
+    page = "\n\n".join(filter(None, (markdown(table), failed, concluded, note, origin)))
+    write_whole(out / PAGE, page)
     show_table(table)
     print(*failure_lines(runs), *[f"\n{concluded}"] * bool(concluded), sep="\n")
     if tuning is not None:
@@ -394,6 +385,7 @@ def _report(
     print(f"Written to {out}: results.csv, curves.csv, curves.png, {drawn}table.md, {FILE}.")
     for line in others_note(Store(out), runs):
         print(line)
+    return page
 
 
 def _files_of(tuning: Tuning | None) -> list[str]:
@@ -416,12 +408,15 @@ def statistics_note(runs: Sequence[Run]) -> list[str]:
     return [textwrap.fill(STATISTICS, 100)] if known else []
 
 
-def _write(out: Path, runs: Sequence[Run]) -> None:
+def _write(out: Path, runs: Sequence[Run], pages: Sequence[Path]) -> None:
+    """Writes the tables of runs; until they follow, the pages say that they are of earlier ones."""
+    table = comparison_table(runs)
     try:
+        mark(pages, False, markdown(table))
         write_results(out / "results.csv", runs)
         write_curves(out / "curves.csv", runs)
     except UserError:
-        show_table(comparison_table(runs))
+        show_table(table)
         raise
 
 

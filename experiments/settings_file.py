@@ -4,7 +4,7 @@ import contextlib
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -112,10 +112,14 @@ def named(file: Path | None) -> Iterator[None]:
         raise UserError(f"in {file}: {said}") from error
 
 
-def keep_settings(flags: Compare) -> None:
+def keep_settings(flags: Compare, before: Callable[[], None]) -> None:
     """Writes the settings file of a comparison into --out: with one, or if an earlier is there.
 
     Without either the command stands in table.md alone.
+
+    Args:
+        flags: the comparison.
+        before: called before an earlier file is replaced.
 
     Raises:
         UserError: for another file of that name, which the comparison did not write.
@@ -126,6 +130,7 @@ def keep_settings(flags: Compare) -> None:
     if there.removeprefix(MARK) == text or not (there or flags.settings):
         return
     if not there or there.startswith(MARK):
+        before()
         write_whole(kept, MARK + text)
     elif flags.settings is None:
         print(f"{kept} is left as it is: compare did not write it, and it need not repeat this.")

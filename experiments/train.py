@@ -5,7 +5,6 @@ import os
 import textwrap
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import jax
@@ -64,8 +63,7 @@ def train(flags: Train) -> None:
     store = Store(flags.out)
     if writes():
         store.check_writable()
-    say_stale = partial(mark, [flags.out / PAGE], [spec])
-    say_stale()
+    mark([flags.out / PAGE])
     run, began = _trained(flags, comparison, spec)
     if not writes():
         return
@@ -73,9 +71,10 @@ def train(flags: Train) -> None:
 
     def report() -> list[Run]:
         runs = with_others(comparison, store, [spec], [run])
-        write_results(flags.out / "results.csv", runs)
-        write_curves(flags.out / "curves.csv", runs)
-        say_stale()  # A comparison may have written the page meanwhile.
+        with store.alone():
+            mark([flags.out / PAGE])  # A comparison may have written it meanwhile.
+            write_results(flags.out / "results.csv", runs)
+            write_curves(flags.out / "curves.csv", runs)
         return runs
 
     runs = store.until_complete(report)

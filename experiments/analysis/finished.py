@@ -13,10 +13,10 @@ from experiments.runs.outputs import names_of
 from experiments.runs.spec import OFFSET, shown
 from experiments.runs.store import FILE, Row, Store
 
-#: The words on runs of one seed and other rows.
-EARLIER = (
-    "Earlier: runs whose seed was trained again, on rows that were edited in between. They are in "
-    "no mean, and in --csv."
+#: The words on what the table does not have.
+NO_MEANS = (
+    "Accuracies are the lowest and the highest of those that trained. Runs before and after an "
+    "edit of the data are among them: table.md has the means of one state, --csv has every run."
 )
 
 #: Columns that a table of runs has, and no other file of the commands.
@@ -48,9 +48,7 @@ def show_runs(folder: Path, csv: Path | None = None) -> None:
     lines = [[_text(value) for value in row] for row in table.iter_rows()]
     show_table(([name.replace("_", " ") for name in table.columns], lines))
     places = ", ".join(map(str, found))
-    print(f"\n{len(rows)} runs in {places}; means of those that trained.")
-    if "earlier" in table.columns:
-        print(EARLIER)
+    print(f"\n{len(rows)} runs in {places}.\n{NO_MEANS}")
 
 
 def _check_replaceable(csv: Path) -> None:
@@ -84,29 +82,23 @@ def frame(rows: Sequence[Row]) -> pl.DataFrame:
 
 
 def summary(runs: pl.DataFrame) -> pl.DataFrame:
-    """Returns one row per method and settings: means and standard deviations over seeds.
+    """Returns one row per method, settings and program.
 
-    Of runs of one seed, whose rows were edited in between, the last counts; others are `earlier`.
+    It has no mean, as no run says whether another seed is of the same data.
     """
     if runs.is_empty():
         return runs
     results = {"seed", "last_epoch", *MEASURES, "step_ms", "parameters", "outcome", "date"}
     settings = [name for name in runs.columns if name not in results]
-    counts, trained = pl.col("counts"), pl.col("outcome") == ""
-    accuracy, loss = (
-        pl.col(name).filter(trained & counts) for name in ("test_accuracy", "test_loss")
-    )
-    runs = runs.with_columns(counts=pl.struct(*settings, "seed").is_last_distinct())
-    table = runs.group_by(settings, maintain_order=True).agg(
-        runs=counts.sum(),
-        earlier=(~counts).sum(),
-        failed=(counts & ~trained).sum(),
-        test_accuracy=accuracy.mean(),
-        accuracy_deviation=accuracy.std(),
-        test_loss=loss.mean(),
+    trained = pl.col("outcome") == ""
+    accuracy = pl.col("test_accuracy").filter(trained)
+    return runs.group_by(settings, maintain_order=True).agg(
+        runs=pl.len(),
+        failed=(~trained).sum(),
+        lowest_accuracy=accuracy.min(),
+        highest_accuracy=accuracy.max(),
         date=pl.col("date").max(),
     )
-    return table if table["earlier"].sum() else table.drop("earlier")
 
 
 def _flat(row: Row, settings: Sequence[str]) -> dict[str, object]:

@@ -17,6 +17,7 @@ from experiments.data.load import load, of_one_state
 from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.models.own_code import is_from_file, own_code
+from experiments.runs.files import as_argument
 from experiments.runs.jobs import Make, Training, in_processes
 from experiments.runs.processes import check_same, writes
 from experiments.runs.progress import Advance, Say, is_quiet, progress
@@ -417,8 +418,9 @@ def others_note(store: Store, shown: Sequence[Run]) -> list[str]:
     return [
         f"{count} more runs in {store.path}, of other settings, rows, versions or of the network "
         f"before or after an edit, are in none of these files: python -m experiments runs "
-        f"{store.path.parent} lists them. The command that trained them writes their files again, "
-        "best with another --out, if the network, the data and the versions are those of then."
+        f"{as_argument(store.path.parent)} lists them. The command that trained them writes their "
+        "files again, best with another --out, if the network, the data and the versions are those "
+        "of then."
     ]
 
 

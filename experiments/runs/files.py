@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import tempfile
 from pathlib import Path
 
@@ -9,6 +10,12 @@ from experiments.errors import UserError
 
 #: The bytes that a folder of reports takes at least.
 ROOM = 1 << 16
+
+
+def as_argument(path: Path) -> str:
+    """Returns a path as it is typed in a shell, where one that begins like a flag is none."""
+    text = str(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def prepare_folder(folder: Path, flag: str = "--out") -> Path:

@@ -1,47 +1,38 @@
-"""The page of a comparison, and its mark while runs that it shows are trained."""
+"""The page of a comparison, and its mark from the time that a later call writes beside it."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from experiments.runs.files import write_whole
 from experiments.runs.outputs import PAGE, is_page, text_of
 from experiments.runs.processes import writes
-from experiments.runs.spec import Spec
 
-#: The first line of a page since which runs were trained.
+#: The first line of a page since which another call trained or wrote in its folder.
 STALE = (
-    "**Of earlier runs**, as may be the files beside it: runs were trained since. `compare` writes "
-    "all of them anew when it ends."
+    "**Of earlier runs**, as may be some of the files beside it: a call since then has trained or "
+    "written here. `compare` writes all of them anew when it ends."
 )
 
 
-def mark(pages: Iterable[Path], trained: Sequence[Spec]) -> None:
-    """Says in pages that are there that runs are trained, if some are.
+def mark(pages: Iterable[Path], trains: bool = True, table: str = "") -> None:
+    """Says in pages that are there that a call trains or writes beside them.
 
-    The page over several networks, to which the folder of one of them belongs, says so, too.
+    The page over several networks, to which the folder of one of them belongs, says so, too, if the
+    call trains, or if that page has not this table.
 
     Args:
         pages: the files.
-        trained: the runs, or their trials.
+        trains: whether the call trains.
+        table: the table of the runs that it writes.
     """
-    if not (trained and writes()):
+    if not writes():
         return
     for page in pages:
-        for each in (page, *_above(page)):
-            _mark(each)
-
-
-def mark_above(page: Path, table: str) -> None:
-    """Says in the page over several networks that runs were trained, if it has not this table.
-
-    Args:
-        page: the page of one of the networks, which is written anew.
-        table: the table of its runs.
-    """
-    for above in _above(page):
-        if table not in text_of(above):
-            _mark(above)
+        _mark(page)
+        for above in _above(page):
+            if trains or table not in text_of(above):
+                _mark(above)
 
 
 def _mark(page: Path) -> None:
@@ -51,7 +42,10 @@ def _mark(page: Path) -> None:
 
 
 def _above(page: Path) -> list[Path]:
-    """Returns the page over several networks of which one has this page, if there is one."""
-    folder = Path(os.path.abspath(page)).parent
-    above = folder.parent / PAGE
-    return [above] if f"({folder.name}/{PAGE})" in text_of(above) else []
+    """Returns the pages over several networks of which one has this page, by either path."""
+    folders = {Path(path(page.parent)) for path in (os.path.abspath, os.path.realpath)}
+    return [
+        above
+        for folder in folders
+        if f"({folder.name}/{PAGE})" in text_of(above := folder.parent / PAGE)
+    ]

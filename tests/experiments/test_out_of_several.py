@@ -1,6 +1,8 @@
 """The folder of a comparison of several networks, and what later calls into it do."""
 
+import contextlib
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -102,12 +104,58 @@ def test_pages_whose_runs_are_trained_again_say_so_first(fresh, folder, monkeypa
         assert STALE not in (out / "table.md").read_text()
 
 
-def test_pages_of_a_later_network_say_so_while_an_earlier_one_is_trained(folder, monkeypatch):
-    (folder / "nets.py").write_text(NETS.replace("use_bias=False", "use_bias=True"))
-    monkeypatch.setattr(compare, "run_all", stopped(compare.run_all))
-    assert main([*command(folder, "A,B"), "--seeds", "2"]) == 130
-    for page in (folder / "out" / "table.md", folder / "out" / "B" / "table.md"):
+def test_pages_of_kept_runs_say_so_before_the_files_beside_them_are_written(folder, monkeypatch):
+    out = folder / "out"
+    monkeypatch.setattr(compare, "write_results", stop)
+    assert main([*command(folder, "A"), "--out", str(out / "A")]) == 130
+    assert STALE not in (out / "table.md").read_text()
+    assert main(command(folder, "A,B")) == 130
+    for page in (out / "table.md", out / "A" / "table.md"):
         assert page.read_text().count(STALE) == 1
+    assert STALE not in (out / "B" / "table.md").read_text()
+
+
+def test_all_files_of_a_network_are_written_while_no_other_program_writes_there(
+    folder, monkeypatch
+):
+    out, asked = folder / "out" / "A", []
+
+    def alone(write):
+        def wrapped(*arguments):
+            another = sqlite3.connect(out / "runs.sqlite", timeout=0)
+            with contextlib.closing(another), pytest.raises(sqlite3.Error, match="locked"):
+                another.execute("BEGIN IMMEDIATE")
+            asked.append(write.__name__)
+            return write(*arguments)
+
+        return wrapped
+
+    writers = ("write_results", "write_curves", "write_trials", "draw_curves", "write_whole")
+    for name in writers:
+        monkeypatch.setattr(compare, name, alone(getattr(compare, name)))
+    assert main([*command(folder, "A"), "--tune", "learning-rate=0.1", "--out", str(out)]) == 0
+    assert {*asked} == {*writers}
+
+
+def test_the_page_over_several_says_so_if_another_call_writes_beside_one_meanwhile(
+    folder, monkeypatch
+):
+    page, pooled_table = folder / "out" / "A" / "table.md", compare.pooled_table
+
+    def meanwhile(*arguments):
+        page.write_text(page.read_text().replace("seed", "seeds"))
+        return pooled_table(*arguments)
+
+    monkeypatch.setattr(compare, "pooled_table", meanwhile)
+    assert main(command(folder, "A,B")) == 0
+    assert (folder / "out" / "table.md").read_text().startswith(STALE)
+
+
+def test_a_network_whose_folder_is_reached_by_a_link_marks_the_page_over_several(folder):
+    link = folder / "link"
+    link.symlink_to(folder / "out" / "A")
+    assert main([*command(folder, "A", "--learning-rate", "0.01"), "--out", str(link)]) == 0
+    assert (folder / "out" / "table.md").read_text().startswith(STALE)
 
 
 @pytest.mark.kept("False")
@@ -245,6 +293,10 @@ def test_a_network_by_another_path_keeps_the_other_methods_of_its_folder(folder)
     there = command(folder, "A", "--methods", "wn", "--model", f"{folder / 'nets.py'}:A")
     assert main([*there, *into]) == 0
     assert [row["method"] for row in rows_of(folder / "paths" / "results.csv")] == ["wn", "none"]
+
+
+def stop(*arguments):
+    raise KeyboardInterrupt
 
 
 def stopped(run_all):

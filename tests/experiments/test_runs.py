@@ -178,7 +178,7 @@ def test_a_run_that_cannot_be_stored_is_shown_first(tmp_path, lost):
     assert "remove it" not in str(error.value)
 
 
-def test_means_leave_out_what_did_not_train_and_settings_are_columns(tmp_path):
+def test_a_summary_leaves_out_what_did_not_train_and_settings_are_columns(tmp_path):
     store = Store(tmp_path)
     for seed, accuracy in enumerate((0.5, 0.7, 0.9)):
         store.add(spec(seed, noise=0.1), run(accuracy, seed))
@@ -195,20 +195,8 @@ def test_means_leave_out_what_did_not_train_and_settings_are_columns(tmp_path):
     with_noise, without, longer = summary(runs).rows(named=True)
     assert [each["epochs"] for each in (with_noise, without, longer)] == ["10", "10", "20"]
     assert (with_noise["runs"], with_noise["failed"], without["runs"]) == (4, 1, 1)
-    assert with_noise["test_accuracy"] == pytest.approx(0.7)
-    assert with_noise["accuracy_deviation"] == pytest.approx(0.2)
-    assert without["accuracy_deviation"] is None
-
-
-def test_of_runs_on_rows_that_were_edited_the_last_counts(tmp_path):
-    store = Store(tmp_path)
-    for rows, accuracies in (("before", (0.1, 0.2)), ("after", (0.7, 0.9))):
-        for seed, accuracy in enumerate(accuracies):
-            store.add(spec(seed).made_of({"rows": rows}), run(accuracy, seed))
-    (means,) = summary(frame(store.rows())).rows(named=True)
-    assert (means["runs"], means["earlier"]) == (2, 2)
-    assert means["test_accuracy"] == pytest.approx(0.8)
-    assert "earlier" not in summary(frame(store.rows()[2:])).columns
+    assert (with_noise["lowest_accuracy"], with_noise["highest_accuracy"]) == (0.5, 0.9)
+    assert (without["lowest_accuracy"], without["highest_accuracy"]) == (0.25, 0.25)
 
 
 def test_trials_of_tuning_are_told_from_results(tmp_path):

@@ -166,12 +166,12 @@ def test_a_settings_file_of_the_users_is_not_replaced(
     kept, mine = tmp_path / "settings.toml", tmp_path / "mine.toml"
     for file, text in {kept: "seeds = 1 # a note\n", mine: "seeds = 2\n"}.items():
         file.write_text(text)
-    keep_settings(Compare(out=tmp_path, settings=kept, seeds=1))
-    keep_settings(Compare(out=tmp_path, seeds=3))
+    keep_settings(Compare(out=tmp_path, settings=kept, seeds=1), lambda: None)
+    keep_settings(Compare(out=tmp_path, seeds=3), lambda: None)
     assert f"{kept} is left as it is" in capsys.readouterr().out
     for flags in (Compare(settings=mine, seeds=2), Compare(settings=kept, seeds=5)):
         with pytest.raises(UserError, match="compare did not write it"):
-            keep_settings(replace(flags, out=tmp_path))
+            keep_settings(replace(flags, out=tmp_path), lambda: None)
     assert kept.read_text() == "seeds = 1 # a note\n"
 
 
@@ -179,15 +179,15 @@ def test_the_settings_in_a_folder_are_those_of_its_last_comparison(tmp_path: Pat
     kept, mine = tmp_path / "out" / "settings.toml", tmp_path / "mine.toml"
     kept.parent.mkdir()
     mine.write_text("seeds = 2 # a note\n")
-    keep_settings(Compare(out=kept.parent))
+    keep_settings(Compare(out=kept.parent), lambda: None)
     assert not kept.exists()
-    keep_settings(Compare(out=kept.parent, settings=mine, seeds=2))
+    keep_settings(Compare(out=kept.parent, settings=mine, seeds=2), lambda: None)
     assert kept.read_text() == f"{MARK}seeds = 2 # a note\n"
-    keep_settings(Compare(out=kept.parent, settings=kept, seeds=2))
+    keep_settings(Compare(out=kept.parent, settings=kept, seeds=2), lambda: None)
     assert kept.read_text() == f"{MARK}seeds = 2 # a note\n"
-    keep_settings(Compare(out=kept.parent, seeds=4))
+    keep_settings(Compare(out=kept.parent, seeds=4), lambda: None)
     assert kept.read_text() == f"{MARK}seeds = 4\n"
-    keep_settings(Compare(out=kept.parent, settings=mine, seeds=5))
+    keep_settings(Compare(out=kept.parent, settings=mine, seeds=5), lambda: None)
     assert kept.read_text().splitlines()[1:] == [
         "# mine.toml, with other flags of its command.",
         "seeds = 5",

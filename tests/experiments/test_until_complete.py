@@ -1,7 +1,5 @@
 """Reports of a folder hold the runs that another program stores while they are written."""
 
-from pathlib import Path
-
 import pytest
 
 from experiments import compare, train
@@ -29,27 +27,30 @@ def test_a_report_is_repeated_until_no_other_program_stores_runs(tmp_path):
 
 @pytest.mark.kept("compare")
 @pytest.mark.parametrize(
-    ("command", "module", "written"),
+    ("command", "module", "reads"),
     [
-        (["compare", "--seeds", "1", "--methods", "none"], compare, "draw_curves"),
-        (["train", "--method", "none", "--channels", "8"], train, "write_curves"),
+        (["compare", "--seeds", "1", "--methods", "none"], compare, 3),  # The report is the third.
+        (["train", "--method", "none", "--channels", "8"], train, 1),
     ],
 )
 def test_what_another_program_stores_meanwhile_is_shown(
-    command, module, written, tmp_path, monkeypatch
+    command, module, reads, tmp_path, monkeypatch
 ):
-    out, write = tmp_path / "out", getattr(module, written)
+    out, with_others, read = tmp_path / "out", module.with_others, []
     flags = ["--dataset", save_toy(tmp_path), *TINY, "--out", str(out), "--quiet"]
-    other = ["compare", "--methods", "ln", "--seeds", "1"]
 
-    def while_another_ends(path: Path, *rest):
-        if other:
-            begun = [other.pop(0) for _ in range(len(other))]
-            assert main([*begun, *flags]) == 0
-        write(path, *rest)
+    def while_another_ends(*arguments):
+        shown = with_others(*arguments)
+        read.append([run.method for run in shown])
+        if len(read) == reads:
+            with monkeypatch.context() as patch:
+                patch.setattr(module, "with_others", with_others)
+                assert main(["compare", "--methods", "ln", "--seeds", "1", *flags]) == 0
+        return shown
 
-    monkeypatch.setattr(module, written, while_another_ends)
+    monkeypatch.setattr(module, "with_others", while_another_ends)
     assert main([*command, *flags]) == 0
+    assert read[reads - 1 :] == [["none"], ["none", "ln"]]
     for name in ("results.csv", "curves.csv"):
         assert {row["method"] for row in rows_of(out / name)} == {"none", "ln"}
     table = (out / "table.md").read_text()

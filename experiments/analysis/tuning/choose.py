@@ -2,17 +2,15 @@
 
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from experiments.analysis.tuning.grid import Grid, combinations
 from experiments.analysis.tuning.held_out import held_out
-from experiments.analysis.tuning.report import write_trials
 from experiments.config import Workers
 from experiments.errors import UserError
 from experiments.methods.method import Method
 from experiments.runs.comparison import Comparison, Task, run_all
-from experiments.runs.spec import OFFSET, Spec
+from experiments.runs.spec import OFFSET
 from experiments.runs.store import Store
 from experiments.training.run import Run
 
@@ -31,17 +29,31 @@ class Tuning(NamedTuple):
     seeds: int | None = None
 
 
+class Choice(NamedTuple):
+    """What was tried, and chosen.
+
+    Attributes:
+        tasks: the trainings of the result, each method under each seed at its best.
+        trials: all trials.
+        chosen: those that were chosen.
+    """
+
+    tasks: Sequence[Task]
+    trials: Sequence[Run]
+    chosen: Sequence[Run]
+
+
 def choose(
     comparison: Comparison,
     methods: Sequence[Method],
     seeds: Sequence[int],
     tuning: Tuning,
-    out: Path,
+    store: Store,
     workers: Workers,
     fresh: bool,
-    before: Callable[[Sequence[Spec]], None],
-) -> tuple[list[Task], list[Run]]:
-    """Returns the trainings of the result, each method under each seed at its best, and all trials.
+    before: Callable[[], None],
+) -> Choice:
+    """Returns the choice of each method under each seed.
 
     Every combination of the grid is trained under every seed of a trial, on four fifths of its
     training rows; the accuracy on the rest decides.
@@ -51,10 +63,10 @@ def choose(
         methods: the methods.
         seeds: the seeds of the results.
         tuning: the values to try.
-        out: the folder for the store, tuning.csv and tuning.png.
+        store: the store of the trials.
         workers: the processes, or the cluster, of the trials.
         fresh: if True, trials that are in the store are trained again.
-        before: called with the trials that are trained now.
+        before: called before trials are trained, if some are.
 
     Raises:
         UserError: for more seeds of trials than of results.
@@ -73,14 +85,15 @@ def choose(
         for changes in combinations(method, tuning.grid)
         for seed in seeds[: tuning.seeds]
     ]
-    specs, store = trials.specs(tasks), Store(out)
+    specs = trials.specs(tasks)
     kept, missing = store.split(specs, fresh)
-    before(missing)
+    if missing:
+        before()
     runs = run_all(trials, specs, store, kept, workers, "held-out")
     best = best_of if tuning.seeds is None else best_of_all
     chosen = {(each.name, seed): best(each.name, seed, runs) for each in methods for seed in seeds}
-    write_trials(out, tuning.grid, runs, [*chosen.values()])
-    return [(method, run.changes, seed) for (method, seed), run in chosen.items()], runs
+    tasks = [(method, run.changes, seed) for (method, seed), run in chosen.items()]
+    return Choice(tasks, runs, [*chosen.values()])
 
 
 def best_of(method: str, seed: int, runs: Sequence[Run]) -> Run:
