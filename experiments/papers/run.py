@@ -22,6 +22,12 @@ from experiments.runs.progress import Advance, progress
 #: The columns of curves.csv if it has the lines of the pictures.
 LINES = ("picture", "panel", "quantity", "line", "x", "y")
 
+#: The words of a report until the files beside it are written.
+UNFINISHED = (
+    "**Tables and pictures beside this report may be of an earlier one**: the command was stopped "
+    "while it wrote them. Runs that are finished are kept, and it writes all of them anew."
+)
+
 #: The ticks of the progress bar.
 TICKS = 100
 
@@ -61,11 +67,13 @@ def run_item(
     if curves := report.curves[1] or _lines(report.figures):
         tables["curves.csv"] = (report.curves[0] or LINES, curves)
     # First the report, by which `check_replaceable` knows whose the other files are.
-    write_whole(out / "report.md", written(item, preset, chosen, report, command))
+    begun = report._replace(notes=(UNFINISHED, *report.notes))
+    write_whole(out / "report.md", written(item, preset, chosen, begun, command))
     for name, (columns, rows) in tables.items():
         write_csv(out / name, columns, rows)
     for name, figure in report.figures.items():
         write_whole(out / f"{name}.png", picture(figure))
+    write_whole(out / "report.md", written(item, preset, chosen, report, command))
     show_table(findings_table(report.findings))
     print(*("", *report.notes), sep="\n")
     files = ["report.md", *tables, *(f"{name}.png" for name in report.figures)]

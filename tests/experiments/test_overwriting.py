@@ -10,10 +10,11 @@ import pytest
 from experiments.analysis.picture import new_figure, picture
 from experiments.cli import main
 from experiments.errors import UserError
+from experiments.papers import run as papers_run
 from experiments.papers.collected import collect
 from experiments.papers.items import ITEMS
 from experiments.papers.page import PAGE, reports_in
-from experiments.papers.run import check_replaceable, run_item
+from experiments.papers.run import UNFINISHED, check_replaceable, run_item
 from experiments.papers.settings import with_settings
 from experiments.runs.comparison import others_note
 from experiments.runs.outputs import check_outputs, check_own
@@ -205,6 +206,19 @@ def test_what_run_item_writes_is_recognized(tmp_path):
     with pytest.raises(UserError, match="report of toy/squares"):
         run_item(replace(TOY, name="toy/cubes"), "cpu", None, tmp_path, "a test")
     assert "- points: 5" in (tmp_path / "report.md").read_text()
+
+
+def test_a_report_says_so_until_the_files_beside_it_are_written(tmp_path, monkeypatch):
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(papers_run, "write_csv", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_item(TOY, "cpu", None, tmp_path, "a test")
+    assert UNFINISHED in (tmp_path / "report.md").read_text()
+    run_item(TOY, "cpu", None, tmp_path, "a test")
+    assert UNFINISHED not in (tmp_path / "report.md").read_text()
 
 
 def test_no_item_runs_if_one_of_all_would_replace_a_report(tmp_path, capsys):
