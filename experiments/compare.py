@@ -42,6 +42,7 @@ from experiments.runs.comparison import (
     with_others,
 )
 from experiments.runs.files import prepare_folder, write_whole
+from experiments.runs.lock import in_turn
 from experiments.runs.marks import mark
 from experiments.runs.outputs import PAGE, check_outputs, check_own, earlier_note, text_of
 from experiments.runs.processes import writes
@@ -246,7 +247,7 @@ def _of_network(
 
     def write(runs: Sequence[Run]) -> None:
         shown = with_others(comparison, store, specs, runs, grid)
-        with store.alone():
+        with in_turn(flags.out):
             _write(flags.out, shown, pages)
 
     runs = run_all(comparison, specs, store, kept, workers, write=write)
@@ -254,7 +255,7 @@ def _of_network(
     def report() -> Compared:
         shown = with_others(comparison, store, specs, runs, grid)
         earlier = len(kept) + len(shown) - len(runs)
-        with store.alone():
+        with in_turn(flags.out):
             _write(flags.out, shown, pages)
             if choice is not None:
                 write_trials(flags.out, grid, choice.trials, choice.chosen)

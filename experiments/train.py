@@ -29,6 +29,7 @@ from experiments.runs.comparison import (
 )
 from experiments.runs.files import prepare_folder
 from experiments.runs.keeper import Keeper, keeping
+from experiments.runs.lock import in_turn
 from experiments.runs.marks import mark
 from experiments.runs.outputs import PAGE, check_outputs
 from experiments.runs.processes import writes
@@ -71,7 +72,7 @@ def train(flags: Train) -> None:
 
     def report() -> list[Run]:
         runs = with_others(comparison, store, [spec], [run])
-        with store.alone():
+        with in_turn(flags.out):
             mark([flags.out / PAGE])  # A comparison may have written it meanwhile.
             write_results(flags.out / "results.csv", runs)
             write_curves(flags.out / "curves.csv", runs)

@@ -30,6 +30,21 @@ def locked(folder: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def in_turn(folder: Path) -> Iterator[None]:
+    """Waits until no other program writes its files to a folder, and lets none until it ends.
+
+    After a minute it goes on, as without locks.
+    """
+    lock = FileLock(folder / FILE, timeout=60)
+    with contextlib.suppress(Timeout, OSError, NotImplementedError):
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
 def alone_in(folder: str | Path, flag: str = "--out") -> Iterator[None]:
     """Locks a local folder against other runs, and makes it if it does not exist.
 

@@ -173,21 +173,6 @@ class Store:
             before, result = after, report()
         return result
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Lets no other program store runs, or write the files beside them, until it ends.
-
-        On a disk that cannot be written nothing is locked: what is written next says so.
-        """
-        with contextlib.ExitStack() as until_the_end, contextlib.suppress(sqlite3.Error, UserError):
-            with self._open():
-                pass
-            database = sqlite3.connect(self.path, timeout=_PATIENCE)
-            until_the_end.enter_context(contextlib.closing(database)).execute("BEGIN IMMEDIATE")
-            kept = until_the_end.pop_all()
-        with kept:
-            yield
-
     def _dates(self) -> list[tuple[Any, ...]]:
         """Returns a record of all runs, which another one changes."""
         return [(row.spec, row.date) for row in self.rows()]

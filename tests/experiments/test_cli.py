@@ -40,6 +40,7 @@ def comparison(npz, tmp_path_factory):
 
 def test_compare_writes_its_files(comparison):
     assert sorted(path.name for path in comparison.iterdir()) == [
+        FILE,
         "curves.csv",
         "curves.png",
         "results.csv",

@@ -1,16 +1,16 @@
 """The folder of a comparison of several networks, and what later calls into it do."""
 
-import contextlib
 import shutil
-import sqlite3
 from pathlib import Path
 
 import pytest
+from filelock import FileLock, Timeout
 
 from experiments import compare, train
 from experiments.analysis.tuning import choose
 from experiments.cli import main
 from experiments.models.from_file import _executed
+from experiments.runs.lock import FILE
 from experiments.runs.marks import STALE
 from tests.experiments.toy import rows_of, save_toy
 
@@ -122,9 +122,8 @@ def test_all_files_of_a_network_are_written_while_no_other_program_writes_there(
 
     def alone(write):
         def wrapped(*arguments):
-            another = sqlite3.connect(out / "runs.sqlite", timeout=0)
-            with contextlib.closing(another), pytest.raises(sqlite3.Error, match="locked"):
-                another.execute("BEGIN IMMEDIATE")
+            with pytest.raises(Timeout), FileLock(out / FILE, timeout=0):
+                pass
             asked.append(write.__name__)
             return write(*arguments)
 
