@@ -1,8 +1,9 @@
 """The command ``compare``: trains each method under each seed, on the same splits, and reports."""
 
+import contextlib
 import shlex
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -42,7 +43,7 @@ from experiments.runs.comparison import (
     with_others,
 )
 from experiments.runs.files import prepare_folder, write_whole
-from experiments.runs.lock import in_turn
+from experiments.runs.lock import PATIENCE, alone_in, check_free
 from experiments.runs.marks import mark
 from experiments.runs.outputs import PAGE, check_outputs, check_own, earlier_note, text_of
 from experiments.runs.processes import writes
@@ -129,11 +130,11 @@ def compare(flags: Compare, command: str) -> None:
     methods, tuning = find_methods(flags.methods), _tuning(flags)
     networks = of_networks(flags)
     if writes():
-        for out in dict.fromkeys([flags.out, *(each.out for each in networks.values())]):
-            check_own(out)
+        check_own(flags.out)
         check_page(flags.out, len(networks))
         for each in networks.values():
-            check_outputs(each.out, each.config.dataset, {"--tensorboard": each.config.tensorboard})
+            _check_outputs(each)
+            check_free(each.out)
             prepare_folder(each.out)
     comparisons = _comparisons(networks, methods, tuning.grid if tuning else {})
     if writes():
@@ -243,26 +244,24 @@ def _of_network(
             print(line)
     if missing:
         mark(pages)
-    grid = tuning.grid if tuning else {}
+    grid, trials = tuning.grid if tuning else {}, choice.trials if choice else ()
 
     def write(runs: Sequence[Run]) -> None:
         shown = with_others(comparison, store, specs, runs, grid)
-        with in_turn(flags.out):
-            _write(flags.out, shown, pages)
+        with _writing(flags, shown, pages):
+            pass
 
     runs = run_all(comparison, specs, store, kept, workers, write=write)
 
     def report() -> Compared:
         shown = with_others(comparison, store, specs, runs, grid)
         earlier = len(kept) + len(shown) - len(runs)
-        with in_turn(flags.out):
-            _write(flags.out, shown, pages)
+        with _writing(flags, shown, pages):
             if choice is not None:
                 write_trials(flags.out, grid, choice.trials, choice.chosen)
             page = _report(comparison, shown, flags.out, command, tuning, earlier)
         return Compared(shown, trials, page)
 
-    trials = choice.trials if choice else ()
     if not writes():
         return Compared(runs, trials, "")
     compared = store.until_complete(report)
@@ -409,13 +408,28 @@ def statistics_note(runs: Sequence[Run]) -> list[str]:
     return [textwrap.fill(STATISTICS, 100)] if known else []
 
 
-def _write(out: Path, runs: Sequence[Run], pages: Sequence[Path]) -> None:
-    """Writes the tables of runs; until they follow, the pages say that they are of earlier ones."""
+def _check_outputs(flags: Compare) -> None:
+    """Raises UserError if the comparison of a network would replace files of another origin."""
+    check_own(flags.out)
+    config = flags.config
+    check_outputs(flags.out, config.dataset, {"--tensorboard": config.tensorboard})
+
+
+@contextlib.contextmanager
+def _writing(flags: Compare, runs: Sequence[Run], pages: Sequence[Path]) -> Iterator[None]:
+    """Writes the tables of runs, and then what else is written, while no other program writes.
+
+    Until they follow, the pages say that they are of earlier runs. If a file cannot be written, the
+    runs are shown.
+    """
     table = comparison_table(runs)
     try:
-        mark(pages, False, markdown(table))
-        write_results(out / "results.csv", runs)
-        write_curves(out / "curves.csv", runs)
+        with alone_in(flags.out, wait=PATIENCE):
+            _check_outputs(flags)
+            mark(pages, False, markdown(table))
+            write_results(flags.out / "results.csv", runs)
+            write_curves(flags.out / "curves.csv", runs)
+            yield
     except UserError:
         show_table(table)
         raise

@@ -29,7 +29,7 @@ from experiments.runs.comparison import (
 )
 from experiments.runs.files import prepare_folder
 from experiments.runs.keeper import Keeper, keeping
-from experiments.runs.lock import in_turn
+from experiments.runs.lock import PATIENCE, alone_in, check_free
 from experiments.runs.marks import mark
 from experiments.runs.outputs import PAGE, check_outputs
 from experiments.runs.processes import writes
@@ -46,10 +46,11 @@ def train(flags: Train) -> None:
     check_folders(flags.out, flags.checkpoints)
     config = flags.config.changed(nonfinite="skip" if flags.skip_nonfinite else "stop")
     method = _method(flags)
+    saved = flags.checkpoints.checkpoint_dir
+    folders = {"--tensorboard": config.tensorboard, "--checkpoint-dir": saved}
     if writes():
-        saved = flags.checkpoints.checkpoint_dir
-        folders = {"--tensorboard": config.tensorboard, "--checkpoint-dir": saved}
         check_outputs(flags.out, config.dataset, folders)
+        check_free(flags.out)
         prepare_folder(flags.out)
     comparison = Comparison(config)
     (spec,) = comparison.specs([(method, (), flags.seed)])
@@ -72,7 +73,8 @@ def train(flags: Train) -> None:
 
     def report() -> list[Run]:
         runs = with_others(comparison, store, [spec], [run])
-        with in_turn(flags.out):
+        with alone_in(flags.out, wait=PATIENCE):
+            check_outputs(flags.out, config.dataset, folders)
             mark([flags.out / PAGE])  # A comparison may have written it meanwhile.
             write_results(flags.out / "results.csv", runs)
             write_curves(flags.out / "curves.csv", runs)

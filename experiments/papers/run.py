@@ -58,28 +58,36 @@ def run_item(
     check_replaceable(out, item, preset, pairs)
     if data_dir is not None and not data_dir.is_dir():
         raise UserError(f"--data-dir {data_dir} is not a folder; give the folder of the data.")
-    with alone_in(prepare_folder(out)), progress(TICKS) as (advance, _):
-        ticker = _ticker(advance)
-        report = item.run(chosen.settings, Context(data_dir, out, ticker, workers))
-        ticker(1.0, "done")
-    report = report._replace(notes=(*item.notes, *report.notes))
+    with alone_in(prepare_folder(out)):  # Other commands wait to write there, or give up.
+        with progress(TICKS) as (advance, _):
+            ticker = _ticker(advance)
+            report = item.run(chosen.settings, Context(data_dir, out, ticker, workers))
+            ticker(1.0, "done")
+        report = report._replace(notes=(*item.notes, *report.notes))
+        files = _write(item, preset, chosen, report, command, out)
+    show_table(findings_table(report.findings))
+    print(*("", *report.notes), sep="\n")
+    print(f"\n{preset}: {chosen.label}.")
+    print(f"Written to {out}: {', '.join(files)}.")
+    return report
+
+
+def _write(
+    item: Item, name: PresetName, preset: Preset, report: Report, command: str, out: Path
+) -> list[str]:
+    """Writes the report, its tables and pictures; returns the names of the files."""
     tables = {"results.csv": (report.columns, report.rows)}
     if curves := report.curves[1] or _lines(report.figures):
         tables["curves.csv"] = (report.curves[0] or LINES, curves)
     # First the report, by which `check_replaceable` knows whose the other files are.
     begun = report._replace(notes=(UNFINISHED, *report.notes))
-    write_whole(out / "report.md", written(item, preset, chosen, begun, command))
-    for name, (columns, rows) in tables.items():
-        write_csv(out / name, columns, rows)
-    for name, figure in report.figures.items():
-        write_whole(out / f"{name}.png", picture(figure))
-    write_whole(out / "report.md", written(item, preset, chosen, report, command))
-    show_table(findings_table(report.findings))
-    print(*("", *report.notes), sep="\n")
-    files = ["report.md", *tables, *(f"{name}.png" for name in report.figures)]
-    print(f"\n{preset}: {chosen.label}.")
-    print(f"Written to {out}: {', '.join(files)}.")
-    return report
+    write_whole(out / "report.md", written(item, name, preset, begun, command))
+    for table, (columns, rows) in tables.items():
+        write_csv(out / table, columns, rows)
+    for each, figure in report.figures.items():
+        write_whole(out / f"{each}.png", picture(figure))
+    write_whole(out / "report.md", written(item, name, preset, report, command))
+    return ["report.md", *tables, *(f"{each}.png" for each in report.figures)]
 
 
 def check_replaceable(out: Path, item: Item, preset: PresetName, pairs: Sequence[str] = ()) -> None:

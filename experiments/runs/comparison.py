@@ -297,6 +297,10 @@ def run_all(
             say(note)
         if done:
             say(f"{len(done)} of {len(specs)} runs are kept from an earlier call.")
+            if comparison.config.tensorboard is not None:
+                say(
+                    "--tensorboard has the curves of runs that are trained now, and none of theirs."
+                )
         for line in store.why_not(missing):
             say(line)
         here = partial(comparison, advance=advance, say=say)

@@ -9,6 +9,9 @@ from filelock import FileLock, Timeout
 
 from experiments.errors import UserError
 
+#: The seconds that a comparison waits for another one, which writes its files.
+PATIENCE = 60.0
+
 #: The locked file, in the folder; it stays behind, unlocked.
 FILE = ".lock"
 
@@ -29,23 +32,15 @@ def locked(folder: str) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def in_turn(folder: Path) -> Iterator[None]:
-    """Waits until no other program writes its files to a folder, and lets none until it ends.
-
-    After a minute it goes on, as without locks.
-    """
-    lock = FileLock(folder / FILE, timeout=60)
-    with contextlib.suppress(Timeout, OSError, NotImplementedError):
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
+def check_free(folder: Path) -> None:
+    """Raises UserError if another run holds the lock of a folder, and does not give it back."""
+    if (folder / FILE).exists():
+        with alone_in(folder, wait=PATIENCE):
+            pass
 
 
 @contextlib.contextmanager
-def alone_in(folder: str | Path, flag: str = "--out") -> Iterator[None]:
+def alone_in(folder: str | Path, flag: str = "--out", wait: float = 0.0) -> Iterator[None]:
     """Locks a local folder against other runs, and makes it if it does not exist.
 
     The lock ends with the process, however it ends. File systems without locks stay unlocked.
@@ -53,11 +48,12 @@ def alone_in(folder: str | Path, flag: str = "--out") -> Iterator[None]:
     Args:
         folder: the folder that a run writes to and resumes from.
         flag: the flag that names the folder, for the message.
+        wait: the seconds to wait for another run.
 
     Raises:
         UserError: if another run holds the lock.
     """
-    lock = FileLock(Path(folder) / FILE, timeout=0)
+    lock = FileLock(Path(folder) / FILE, timeout=wait)
     # If the folder cannot be written, whatever writes next says why.
     with contextlib.suppress(OSError, NotImplementedError):
         Path(folder).mkdir(parents=True, exist_ok=True)

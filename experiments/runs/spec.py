@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -116,10 +117,16 @@ class Spec:
         return {name: value for name, value in (kept | identity).items() if value is not None}
 
     def like(self, described: Mapping[str, Any], ignored: Iterable[str] = IDENTITY) -> bool:
-        """Returns True if the settings of a stored run are this one's, some of them ignored."""
+        """Returns True if the settings of a stored run are this one's, some of them ignored.
+
+        A file of the user's may be given by another path.
+        """
+        both = [self.described, described]
         if is_from_file(self.config.model):
             ignored = (*ignored, *NOT_OF_OWN)
-        return bool(_plain(self.described, ignored) == _plain(described, ignored))
+            both = [{**each, "model": Path(str(each.get("model"))).name} for each in both]
+        mine, other = (_plain(each, ignored) for each in both)
+        return bool(mine == other)
 
     @property
     def digest(self) -> str:

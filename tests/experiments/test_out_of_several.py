@@ -10,7 +10,8 @@ from experiments import compare, train
 from experiments.analysis.tuning import choose
 from experiments.cli import main
 from experiments.models.from_file import _executed
-from experiments.runs.lock import FILE
+from experiments.runs import lock
+from experiments.runs.lock import FILE, alone_in
 from experiments.runs.marks import STALE
 from tests.experiments.toy import rows_of, save_toy
 
@@ -134,6 +135,36 @@ def test_all_files_of_a_network_are_written_while_no_other_program_writes_there(
         monkeypatch.setattr(compare, name, alone(getattr(compare, name)))
     assert main([*command(folder, "A"), "--tune", "learning-rate=0.1", "--out", str(out)]) == 0
     assert {*asked} == {*writers}
+
+
+def reports(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in out.iterdir() if path.suffix != ".sqlite"}
+
+
+def test_nothing_is_written_where_a_paper_s_item_runs(folder, monkeypatch, capsys):
+    monkeypatch.setattr(lock, "PATIENCE", 0.0)
+    out = folder / "out" / "A"
+    with alone_in(out):
+        before = reports(out)
+        assert main([*command(folder, "A"), "--out", str(out), "--fresh"]) == 2
+    assert f"another run writes to {out}" in capsys.readouterr().err
+    assert reports(out) == before
+
+
+def test_nothing_is_written_over_tables_that_came_while_it_trained(folder, monkeypatch, capsys):
+    out, run_all = folder / "out" / "A", compare.run_all
+    before = reports(out) | {"results.csv": b"quantity,value"}
+
+    def meanwhile(*arguments, **more):
+        (out / "results.csv").write_bytes(before["results.csv"])
+        return run_all(*arguments, **more)
+
+    monkeypatch.setattr(compare, "run_all", meanwhile)
+    assert main([*command(folder, "A"), "--out", str(out)]) == 2
+    printed = capsys.readouterr()
+    assert "results.csv is no results.csv of this command" in printed.err
+    assert "none" in printed.out  # The runs are shown.
+    assert reports(out) | {".lock": b""} == before | {".lock": b""}
 
 
 def test_the_page_over_several_says_so_if_another_call_writes_beside_one_meanwhile(
@@ -286,12 +317,18 @@ def test_so_it_does_when_train_trains_a_run_of_it(folder, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_network_by_another_path_keeps_the_other_methods_of_its_folder(folder):
+def test_a_network_by_another_path_keeps_the_other_methods_of_its_folder(folder, capsys):
     into = ["--constrain-head", "--out", str(folder / "paths")]
     assert main([*command(folder, "A"), *into]) == 0
     there = command(folder, "A", "--methods", "wn", "--model", f"{folder / 'nets.py'}:A")
     assert main([*there, *into]) == 0
     assert [row["method"] for row in rows_of(folder / "paths" / "results.csv")] == ["wn", "none"]
+    (folder / "nets.py").write_text(NETS.replace("classes, rngs", "classes, use_bias=False, rngs"))
+    _executed.cache_clear()
+    assert main([*command(folder, "A"), *into]) == 0
+    capsys.readouterr()
+    assert main([*there, *into]) == 0
+    assert "Trained again: 1 of 1, as their" in capsys.readouterr().err
 
 
 def stop(*arguments):

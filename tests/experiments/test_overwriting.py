@@ -17,6 +17,7 @@ from experiments.papers.page import PAGE, reports_in
 from experiments.papers.run import UNFINISHED, check_replaceable, run_item
 from experiments.papers.settings import with_settings
 from experiments.runs.comparison import others_note
+from experiments.runs.lock import alone_in
 from experiments.runs.outputs import check_outputs, check_own
 from experiments.runs.spec import OFFSET
 from experiments.runs.store import FILE, Store
@@ -210,6 +211,8 @@ def test_what_run_item_writes_is_recognized(tmp_path):
 
 def test_a_report_says_so_until_the_files_beside_it_are_written(tmp_path, monkeypatch):
     def stop(*arguments):
+        with pytest.raises(UserError, match="another run writes to"), alone_in(tmp_path):
+            pass
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
