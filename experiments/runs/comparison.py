@@ -298,9 +298,7 @@ def run_all(
         if done:
             say(f"{len(done)} of {len(specs)} runs are kept from an earlier call.")
             if comparison.config.tensorboard is not None:
-                say(
-                    "--tensorboard has the curves of runs that are trained now, and none of theirs."
-                )
+                say("--tensorboard gets the curves of runs that are trained now, not theirs.")
         for line in store.why_not(missing):
             say(line)
         here = partial(comparison, advance=advance, say=say)
