@@ -88,7 +88,7 @@ class Comparison:
         loader: Load | None = None,
     ):
         self.config, self.derive = config, derive
-        self._looked_at, self._traced = set[str](), set[str]()
+        self._looked_at, self._traced = set[str](), set[object]()
         self._events = EventFiles(config.tensorboard if writes() else None)
         self._placement = make_placement(config.parallel, config.mesh)
         rows = config.train_rows, config.test_rows, config.label, config.resize
@@ -114,8 +114,8 @@ class Comparison:
         specs = [Spec(method, seed, config, changes) for method, changes, seed in tasks]
         specs = [spec.made_of(self.parts(spec)) for spec in specs]
         if is_from_file(self.config.model):
-            named = {spec.name: spec for spec in specs}.values()
-            trainers = [self.trainer(spec, self.dataset(spec.seed)) for spec in named]
+            compiled = {self._compiled_as(spec): spec for spec in specs}.values()
+            trainers = [self.trainer(spec, self.dataset(spec.seed)) for spec in compiled]
             check_rows_apart(trainers, self.dataset(specs[0].seed))
         data = {str(spec): dict(spec.parts) for spec in specs}
         own = dict.fromkeys(("dataset", "tensorboard", "coordinator", "process_id", "join_timeout"))
@@ -163,10 +163,12 @@ class Comparison:
         compiled.
         """
         trainer = self._trainer(self._trainers, self.config, spec, dataset)
+        return trainer.by(self._compiled.setdefault(self._compiled_as(spec), trainer))
+
+    def _compiled_as(self, spec: Spec) -> object:
+        """Returns what specs that share their compiled functions have in common."""
         programs = tuple(part for part in spec.parts if part[0] in PROGRAMS)
-        if not programs:
-            return trainer
-        return trainer.by(self._compiled.setdefault((spec.method, programs), trainer))
+        return (spec.method, programs) if programs else spec
 
     def _trainer(self, trainers: Trainers, config: Config, spec: Spec, dataset: Dataset) -> Trainer:
         config = config.changed(**dict(spec.changes))
@@ -185,7 +187,7 @@ class Comparison:
             UserError: if the spec's rows or programs are others in this process.
         """
         with own_code(self.config.model):  # Another process has no command around it.
-            self.check_unchanged(spec, spec.name not in self._traced)
+            self.check_unchanged(spec, self._compiled_as(spec) not in self._traced)
             return self.trained(spec, keeper, advance, say)._replace(state=None)
 
     def trained(
@@ -200,14 +202,15 @@ class Comparison:
         ``advance`` is called with a line after each epoch, and ``say`` with one for a method whose
         rate kills the network within the first hundred updates of its first run.
         """
-        dataset, is_first = self.dataset(spec.seed), spec.name not in self._traced
+        dataset, compiled_as = self.dataset(spec.seed), self._compiled_as(spec)
+        is_first = compiled_as not in self._traced
         with self._events.of(spec.name, spec.seed) as log:
 
             def report(entry: Epoch) -> None:
                 log(entry)
-                if spec.name not in self._traced:  # Its programs are by now, but that of maps.
+                if compiled_as not in self._traced:  # By now its programs are, but that of maps.
                     self.check_unchanged(spec, anew=True)
-                    self._traced.add(spec.name)
+                    self._traced.add(compiled_as)
                 advance(f"{spec}, epoch {entry.epoch} of {self.config.epochs}")
 
             trainer = self.trainer(spec, dataset)
