@@ -49,7 +49,7 @@ from experiments.runs.outputs import PAGE, check_outputs, check_own, earlier_not
 from experiments.runs.processes import writes
 from experiments.runs.spec import FREE, Spec, own_settings, shown
 from experiments.runs.store import FILE, Store, now
-from experiments.settings_file import flags_of, keep_settings, named
+from experiments.settings_file import flags_of, keep_settings, named, settings_of
 from experiments.training.run import AT_CHANCE, NOTHING_FOUND, Run
 
 DIVERGED = (
@@ -136,9 +136,8 @@ def compare(flags: Compare, command: str) -> None:
             _check_outputs(each)
             check_free(each.out)
             prepare_folder(each.out)
+    settings = settings_of(flags)
     comparisons = _comparisons(networks, methods, tuning.grid if tuning else {})
-    if writes():
-        keep_settings(flags, partial(mark, [flags.out / PAGE]))
     pages = [flags.out / PAGE] * (len(networks) > 1)
     compared: dict[str, Compared] = {}
     for name, own in networks.items():
@@ -146,10 +145,13 @@ def compare(flags: Compare, command: str) -> None:
             print(f"# {name}\n")
         with own_code(own.config.model):
             comparison = comparisons.pop(name)
-            compared[name] = _of_network(own, command, methods, tuning, comparison, pages)
+            keeps = None if pages else settings
+            compared[name] = _of_network(own, command, methods, tuning, comparison, pages, keeps)
     if writes():
         if pages:
-            _report_networks(flags.out, compared, command, tuning)
+            with alone_in(flags.out, wait=PATIENCE):
+                keep_settings(flags, settings)
+                _report_networks(flags.out, compared, command, tuning)
         print(NEXT)
 
 
@@ -231,8 +233,12 @@ def _of_network(
     tuning: Tuning | None,
     comparison: Comparison,
     pages: Sequence[Path],
+    settings: str | None,
 ) -> Compared:
-    """Compares the methods on one network, whose runs are also in these pages."""
+    """Compares the methods on one network, whose runs are also in these pages.
+
+    The settings are kept beside its files, if there are any.
+    """
     workers, store, began = flags.workers, Store(flags.out), now()
     pages = [flags.out / PAGE, *pages]
     specs, choice = _specs_of(flags, methods, tuning, comparison, partial(mark, pages))
@@ -257,6 +263,8 @@ def _of_network(
         shown = with_others(comparison, store, specs, runs, grid)
         earlier = len(kept) + len(shown) - len(runs)
         with _writing(flags, shown, pages):
+            if settings is not None:
+                keep_settings(flags, settings)
             if choice is not None:
                 write_trials(flags.out, grid, choice.trials, choice.chosen)
             page = _report(comparison, shown, flags.out, command, tuning, earlier)

@@ -4,7 +4,7 @@ import contextlib
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -112,33 +112,43 @@ def named(file: Path | None) -> Iterator[None]:
         raise UserError(f"in {file}: {said}") from error
 
 
-def keep_settings(flags: Compare, before: Callable[[], None]) -> None:
-    """Writes the settings file of a comparison into --out: with one, or if an earlier is there.
+def settings_of(flags: Compare) -> str:
+    """Returns the settings that a comparison keeps: the file that was named, or its flags.
+
+    Raises:
+        UserError: for another file in the place of the copy, which no comparison wrote.
+    """
+    kept, text = flags.out / NAME, _text_to_keep(flags)
+    there = _text_of(kept)
+    if flags.settings is not None and not there.startswith(MARK) and there not in ("", text):
+        raise UserError(
+            f"{kept} is there, and compare did not write it; wanted a free name for the copy of "
+            "the settings: move that file, or give another --out."
+        )
+    return text
+
+
+def keep_settings(flags: Compare, text: str) -> None:
+    """Writes the settings of a comparison into --out: with a file of them, or if one is there.
 
     Without either the command stands in table.md alone.
 
     Args:
         flags: the comparison.
-        before: called before an earlier file is replaced.
-
-    Raises:
-        UserError: for another file of that name, which the comparison did not write.
+        text: its `settings_of` when it began.
     """
     kept = flags.out / NAME
-    there = kept.read_text(encoding="utf-8", errors="surrogateescape") if kept.exists() else ""
-    text = _text_to_keep(flags)
+    there = _text_of(kept)
     if there.removeprefix(MARK) == text or not (there or flags.settings):
         return
     if not there or there.startswith(MARK):
-        before()
         write_whole(kept, MARK + text)
-    elif flags.settings is None:
-        print(f"{kept} is left as it is: compare did not write it, and it need not repeat this.")
     else:
-        raise UserError(
-            f"{kept} is there, and compare did not write it; wanted a free name for the copy of "
-            "the settings: move that file, or give another --out."
-        )
+        print(f"{kept} is left as it is: compare did not write it, and it need not repeat this.")
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="surrogateescape") if path.exists() else ""
 
 
 def _text_to_keep(flags: Compare) -> str:

@@ -75,7 +75,9 @@ def test_pages_of_one_network_and_of_several_do_not_replace_each_other(folder, c
     assert (folder / "out" / "table.md").read_text() == before
     assert main(command(folder, "A,B", "--out", str(folder / "out" / "A"))) == 2
     assert "is of one network, and would be replaced by that of several" in capsys.readouterr().err
-    assert sorted(path.name for path in (folder / "out").iterdir()) == ["A", "B", "table.md"]
+    assert sorted(path.name for path in (folder / "out").iterdir()) == [
+        *(FILE, "A", "B", "table.md")
+    ]
 
 
 def test_a_misspelt_second_network_is_refused_before_the_first_is_trained(folder, capsys):
@@ -130,7 +132,8 @@ def test_all_files_of_a_network_are_written_while_no_other_program_writes_there(
 
         return wrapped
 
-    writers = ("write_results", "write_curves", "write_trials", "draw_curves", "write_whole")
+    writers = ("keep_settings", "write_results", "write_curves", "write_trials", "draw_curves")
+    writers = (*writers, "write_whole")
     for name in writers:
         monkeypatch.setattr(compare, name, alone(getattr(compare, name)))
     assert main([*command(folder, "A"), "--tune", "learning-rate=0.1", "--out", str(out)]) == 0

@@ -16,7 +16,7 @@ from experiments.compare import Compared, _report_networks, network_names
 from experiments.errors import UserError
 from experiments.models.from_file import load_maker
 from experiments.runs.spec import OFFSET
-from experiments.settings_file import MARK, flags_of, keep_settings, text_of
+from experiments.settings_file import MARK, flags_of, keep_settings, settings_of, text_of
 from experiments.training.run import Run
 from tests.experiments.toy import rows_of, run_of, save_toy
 from tests.programs import ROOT
@@ -34,6 +34,10 @@ tune-seeds = 1
 [tune]
 learning-rate = [0.05, 0.1]
 """
+
+
+def kept_of(flags: Compare) -> None:
+    keep_settings(flags, settings_of(flags))
 
 
 def scored(method: str, seed: int, accuracy: float, outcome: str = "") -> Run:
@@ -166,12 +170,12 @@ def test_a_settings_file_of_the_users_is_not_replaced(
     kept, mine = tmp_path / "settings.toml", tmp_path / "mine.toml"
     for file, text in {kept: "seeds = 1 # a note\n", mine: "seeds = 2\n"}.items():
         file.write_text(text)
-    keep_settings(Compare(out=tmp_path, settings=kept, seeds=1), lambda: None)
-    keep_settings(Compare(out=tmp_path, seeds=3), lambda: None)
+    kept_of(Compare(out=tmp_path, settings=kept, seeds=1))
+    kept_of(Compare(out=tmp_path, seeds=3))
     assert f"{kept} is left as it is" in capsys.readouterr().out
     for flags in (Compare(settings=mine, seeds=2), Compare(settings=kept, seeds=5)):
         with pytest.raises(UserError, match="compare did not write it"):
-            keep_settings(replace(flags, out=tmp_path), lambda: None)
+            kept_of(replace(flags, out=tmp_path))
     assert kept.read_text() == "seeds = 1 # a note\n"
 
 
@@ -179,15 +183,15 @@ def test_the_settings_in_a_folder_are_those_of_its_last_comparison(tmp_path: Pat
     kept, mine = tmp_path / "out" / "settings.toml", tmp_path / "mine.toml"
     kept.parent.mkdir()
     mine.write_text("seeds = 2 # a note\n")
-    keep_settings(Compare(out=kept.parent), lambda: None)
+    kept_of(Compare(out=kept.parent))
     assert not kept.exists()
-    keep_settings(Compare(out=kept.parent, settings=mine, seeds=2), lambda: None)
+    kept_of(Compare(out=kept.parent, settings=mine, seeds=2))
     assert kept.read_text() == f"{MARK}seeds = 2 # a note\n"
-    keep_settings(Compare(out=kept.parent, settings=kept, seeds=2), lambda: None)
+    kept_of(Compare(out=kept.parent, settings=kept, seeds=2))
     assert kept.read_text() == f"{MARK}seeds = 2 # a note\n"
-    keep_settings(Compare(out=kept.parent, seeds=4), lambda: None)
+    kept_of(Compare(out=kept.parent, seeds=4))
     assert kept.read_text() == f"{MARK}seeds = 4\n"
-    keep_settings(Compare(out=kept.parent, settings=mine, seeds=5), lambda: None)
+    kept_of(Compare(out=kept.parent, settings=mine, seeds=5))
     assert kept.read_text().splitlines()[1:] == [
         "# mine.toml, with other flags of its command.",
         "seeds = 5",
