@@ -318,10 +318,7 @@ def run_all(
                 advance(str(spec))
             if writes() and is_stored:
                 write([done[spec] for spec in specs if spec in done])
-    runs = [done[spec] for spec in specs]
-    if writes():
-        write(runs)
-    return runs
+    return [done[spec] for spec in specs]
 
 
 def execute(

@@ -29,7 +29,11 @@ def test_a_report_is_repeated_until_no_other_program_stores_runs(tmp_path):
 @pytest.mark.parametrize(
     ("command", "module", "reads"),
     [
-        (["compare", "--seeds", "1", "--methods", "none"], compare, 3),  # The report is the third.
+        (
+            ["compare", "--seeds", "1", "--methods", "none"],
+            compare,
+            2,
+        ),  # The first is after the run.
         (["train", "--method", "none", "--channels", "8"], train, 1),
     ],
 )
