@@ -42,10 +42,10 @@ from experiments.runs.comparison import (
     signal_lines,
     with_others,
 )
-from experiments.runs.files import prepare_folder, write_whole
+from experiments.runs.files import prepare_folder, text_in, write_whole
 from experiments.runs.lock import PATIENCE, alone_in, check_free
 from experiments.runs.marks import mark
-from experiments.runs.outputs import PAGE, check_outputs, check_own, earlier_note, text_of
+from experiments.runs.outputs import PAGE, check_outputs, check_own, earlier_note
 from experiments.runs.processes import writes
 from experiments.runs.spec import FREE, Spec, own_settings, shown
 from experiments.runs.store import FILE, Store, now
@@ -216,7 +216,7 @@ def check_page(out: Path, count: int) -> None:
         out: the folder of the page.
         count: the number of networks.
     """
-    lines = text_of(page := out / PAGE).splitlines()
+    lines = text_in(page := out / PAGE).splitlines()
     pooled = any(line.startswith(f"| {POOLED_HEADER}") for line in lines)
     if lines and pooled != (count > 1):
         kinds = "one network", "several networks"
@@ -316,7 +316,7 @@ def _report_networks(
     if drawn:
         draw_rates(out / RATES, {name: each.trials for name, each in compared.items()})
     write_whole(out / PAGE, "\n\n".join([*parts, provenance(command)]))
-    if any(text_of(out / name / PAGE) != each.page for name, each in compared.items()):
+    if any(text_in(out / name / PAGE) != each.page for name, each in compared.items()):
         mark([out / PAGE])  # Another call has written there meanwhile.
     print(f"\n# {len(runs)} networks\n")
     show_table(pooled)

@@ -14,7 +14,7 @@ from tyro.conf import Suppress
 
 from experiments.commands import Compare
 from experiments.errors import UserError, unknown
-from experiments.runs.files import write_whole
+from experiments.runs.files import text_in, write_whole
 
 #: The name of the file in the folder of a comparison.
 NAME = "settings.toml"
@@ -119,7 +119,7 @@ def settings_of(flags: Compare) -> str:
         UserError: for another file in the place of the copy, which no comparison wrote.
     """
     kept, text = flags.out / NAME, _text_to_keep(flags)
-    there = _text_of(kept)
+    there = text_in(kept)
     if flags.settings is not None and not there.startswith(MARK) and there not in ("", text):
         raise UserError(
             f"{kept} is there, and compare did not write it; wanted a free name for the copy of "
@@ -138,17 +138,13 @@ def keep_settings(flags: Compare, text: str) -> None:
         text: its `settings_of` when it began.
     """
     kept = flags.out / NAME
-    there = _text_of(kept)
+    there = text_in(kept)
     if there.removeprefix(MARK) == text or not (there or flags.settings):
         return
     if not there or there.startswith(MARK):
         write_whole(kept, MARK + text)
     else:
         print(f"{kept} is left as it is: compare did not write it, and it need not repeat this.")
-
-
-def _text_of(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="surrogateescape") if path.exists() else ""
 
 
 def _text_to_keep(flags: Compare) -> str:

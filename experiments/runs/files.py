@@ -32,6 +32,13 @@ def prepare_folder(folder: Path, flag: str = "--out") -> Path:
     return folder
 
 
+def text_in(path: Path) -> str:
+    """Returns the text of a file that `write_whole` wrote; empty if there is none."""
+    if not path.is_file():
+        return ""
+    return path.read_text(encoding="utf-8", errors="surrogateescape")
+
+
 def write_whole(path: Path, content: str | bytes, flag: str = "--out") -> None:
     """Writes a file under another name and then renames it, so that readers never see a part.
 

@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from experiments.runs.files import write_whole
-from experiments.runs.outputs import PAGE, is_page, text_of
+from experiments.runs.files import text_in, write_whole
+from experiments.runs.outputs import PAGE, is_page
 from experiments.runs.processes import writes
 
 #: The first line of a page since which another call trained or wrote in its folder.
@@ -31,12 +31,12 @@ def mark(pages: Iterable[Path], trains: bool = True, table: str = "") -> None:
     for page in pages:
         _mark(page)
         for above in _above(page):
-            if trains or table not in text_of(above):
+            if trains or table not in text_in(above):
                 _mark(above)
 
 
 def _mark(page: Path) -> None:
-    text = text_of(page)
+    text = text_in(page)
     if is_page(text) and not text.startswith(STALE):
         write_whole(page, f"{STALE}\n\n{text}")
 
@@ -47,5 +47,5 @@ def _above(page: Path) -> list[Path]:
     return [
         above
         for folder in folders
-        if f"({folder.name}/{PAGE})" in text_of(above := folder.parent / PAGE)
+        if f"({folder.name}/{PAGE})" in text_in(above := folder.parent / PAGE)
     ]

@@ -8,6 +8,7 @@ from pathlib import Path
 from experiments.data.arrays import holds_arrays
 from experiments.data.load import find_source
 from experiments.errors import UserError
+from experiments.runs.files import text_in
 
 #: The page of a comparison, in its folder.
 PAGE = "table.md"
@@ -54,20 +55,13 @@ def is_page(text: str) -> bool:
     return re.search(r"(?m)^- command: `", text) is not None
 
 
-def text_of(page: Path) -> str:
-    """Returns the text of a page; empty if there is none."""
-    if not page.is_file():
-        return ""
-    return page.read_text(encoding="utf-8", errors="surrogateescape")
-
-
 def check_own(out: Path) -> None:
     """Raises UserError if a comparison would replace a page or a picture of another origin.
 
     Pictures of versions that did not sign them are those of a page beside them.
     """
     page = out / PAGE
-    is_own = is_page(text_of(page))
+    is_own = is_page(text_in(page))
     others = [page] * (page.is_file() and not is_own)
     if not is_own:
         others += [

@@ -30,12 +30,12 @@ class Tuning(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What was tried, and chosen.
+    """The trials of a comparison, and the settings that they chose.
 
     Attributes:
         tasks: the trainings of the result, each method under each seed at its best.
         trials: all trials.
-        chosen: those that were chosen.
+        chosen: those whose settings the tasks have.
     """
 
     tasks: Sequence[Task]
