@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -58,45 +59,71 @@ def stopping(way_on: str = "", later: bool = False) -> Iterator[Callable[[], Non
     noted: list[int] = []
     way_on = way_on or _around[-1]
 
+    def stopped() -> Stopped:
+        return Stopped(noted[0], f"stopped by {signal.Signals(noted[0]).name}; {way_on}.")
+
     def check() -> None:
         if noted:
-            name = signal.Signals(noted[0]).name
-            raise Stopped(noted[0], f"stopped by {name}; {way_on}.")
+            raise stopped()
 
     if threading.current_thread() is not threading.main_thread():
         yield check
         return
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    _around.append(way_on)
+    with _sent_again() as watched:
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        noted.append(number)
-        if not later:
-            check()
+        def stop(number: int, frame: FrameType | None) -> None:
+            noted.append(number)
+            if not later:
+                raise watched(stopped())
 
-    def ignored(unraisable: Any) -> None:
-        """Sends the signal again, if Python ignored `Stopped`: in a destructor or a callback."""
-        if isinstance(unraisable.exc_value, Stopped):
-            again.append(threading.Timer(AGAIN, os.kill, (os.getpid(), noted[0])))
-            again[-1].daemon = True
-            again[-1].start()
-        else:
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:  # As in a shell's background.
+                signal.signal(number, stop)
+        try:
+            yield check
+        except Exception:
+            if not later:
+                check()  # Other code may have made this error of `Stopped`.
+            raise
+        finally:
+            _around.pop()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _sent_again() -> Iterator[Callable[[Stopped], Stopped]]:
+    """Gives a function for what is raised: if it is lost in the block, its signal is sent again.
+
+    JAX has many a bare ``except:``, and Python ignores what destructors raise. What is caught and
+    dropped is freed, which tells it from what is still on its way through the code that cleans up.
+    """
+    running, timers, hook = [True], list[threading.Timer](), sys.unraisablehook
+
+    def watched(stopped: Stopped) -> Stopped:
+        weakref.finalize(stopped, lost, stopped.status - 128).atexit = False
+        return stopped
+
+    def lost(number: int) -> None:
+        if running:
+            timers.append(threading.Timer(AGAIN, os.kill, (os.getpid(), number)))
+            timers[-1].daemon = True
+            timers[-1].start()
+
+    def silent(unraisable: Any) -> None:
+        if not isinstance(unraisable.exc_value, Stopped):
             hook(unraisable)
 
-    again, hook = list[threading.Timer](), sys.unraisablehook
-    sys.unraisablehook = ignored
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:  # As in a shell's background.
-            signal.signal(number, stop)
-    _around.append(way_on)
+    sys.unraisablehook = silent
     try:
-        yield check
+        yield watched
     finally:
-        _around.pop()
-        for timer in again:
-            timer.cancel()
+        running.clear()
         sys.unraisablehook = hook
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for timer in timers:
+            timer.cancel()
 
 
 @contextlib.contextmanager

@@ -431,6 +431,29 @@ def in_a_block_that_catches_errors():
         time.sleep(30)
 
 
+def in_a_block_that_catches_everything():
+    """As JAX has them around questions like whether a value can be hashed."""
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(30)
+    except:  # noqa: E722
+        pass
+    time.sleep(30)
+
+
+def in_a_block_that_makes_an_error_of_everything():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(30)
+    except:  # noqa: E722
+        raise TypeError("not a tree") from None
+
+
+#: Where a signal may arrive.
+PLACES = [in_a_destructor, in_a_block_that_catches_errors, in_a_block_that_catches_everything]
+PLACES += [in_a_block_that_makes_an_error_of_everything]
+
+
 def in_code_of_the_users():
     space = dict[str, Any]()
     code = "import os, signal, time\ndef f():\n    os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -455,10 +478,7 @@ def test_a_block_inside_another_says_what_that_one_says(fresh):
             check()
 
 
-@pytest.mark.parametrize(
-    "place",
-    [in_a_destructor, in_a_block_that_catches_errors, in_code_of_the_users, while_a_file_is_read],
-)
+@pytest.mark.parametrize("place", [*PLACES, in_code_of_the_users, while_a_file_is_read])
 def test_a_signal_is_obeyed_wherever_it_arrives(place, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("experiments.runs.comparison.fit", lambda *arguments, **options: place())
     command = ["--dataset", save_toy(tmp_path), *TINY, "--out", str(tmp_path / "out")]
