@@ -17,7 +17,7 @@ from experiments.analysis.measures import words
 from experiments.analysis.pooled import HEADER as POOLED_HEADER
 from experiments.analysis.pooled import NOTE as POOLED
 from experiments.analysis.pooled import pooled_table
-from experiments.analysis.table import markdown, provenance, show_table
+from experiments.analysis.table import Table, markdown, provenance, show_table
 from experiments.analysis.tpu import NOTE as COSTS
 from experiments.analysis.tpu import tpu_costs
 from experiments.analysis.tuning.choose import Choice, Tuning, choose
@@ -106,18 +106,32 @@ TUNED_FOR_ALL = (
 )
 
 
+class Report(NamedTuple):
+    """What a comparison of one network says.
+
+    Attributes:
+        page: the text of its page.
+        table: the table on it.
+        lines: what is printed below the table.
+    """
+
+    page: str
+    table: Table
+    lines: Sequence[str]
+
+
 class Compared(NamedTuple):
     """Runs of a comparison of one network.
 
     Attributes:
         runs: the runs of its tables.
         trials: those of --tune.
-        page: the text of its page.
+        report: what is said of them.
     """
 
     runs: Sequence[Run]
     trials: Sequence[Run]
-    page: str
+    report: Report
 
 
 def compare(flags: Compare, command: str) -> None:
@@ -267,12 +281,14 @@ def _of_network(
                 keep_settings(flags, settings)
             if choice is not None:
                 write_trials(flags.out, grid, choice.trials, choice.chosen)
-            page = _report(comparison, shown, flags.out, command, tuning, earlier)
-        return Compared(shown, trials, page)
+            said = _report(comparison, shown, flags.out, command, tuning, earlier)
+        return Compared(shown, trials, said)
 
     if not writes():
-        return Compared(runs, trials, "")
+        return Compared(runs, trials, Report("", comparison_table(runs), ()))
     compared = store.until_complete(report)
+    show_table(compared.report.table)
+    print(*compared.report.lines, sep="\n")
     if store.others_since(specs, began):
         mark(pages)
     return compared
@@ -316,7 +332,7 @@ def _report_networks(
     if drawn:
         draw_rates(out / RATES, {name: each.trials for name, each in compared.items()})
     write_whole(out / PAGE, "\n\n".join([*parts, provenance(command)]))
-    if any(text_in(out / name / PAGE) != each.page for name, each in compared.items()):
+    if any(text_in(out / name / PAGE) != each.report.page for name, each in compared.items()):
         mark([out / PAGE])  # Another call has written there meanwhile.
     print(f"\n# {len(runs)} networks\n")
     show_table(pooled)
@@ -353,8 +369,8 @@ def _report(
     command: str,
     tuning: Tuning | None,
     kept: int,
-) -> str:
-    """Writes and prints the results of the runs; returns the text of the page."""
+) -> Report:
+    """Writes the pictures and the page of the runs; returns what is to be said."""
     seeds = dict.fromkeys(run.seed for run in runs)
     seeds_note = f": mean and range of {len(seeds)} seeds" if len(seeds) > 1 else ""
     dataset = comparison.dataset(runs[0].seed)
@@ -384,16 +400,17 @@ def _report(
     failed = "\n".join(f"- {line}" for line in failure_lines(runs))
     page = "\n\n".join(filter(None, (markdown(table), failed, concluded, note, origin)))
     write_whole(out / PAGE, page)
-    show_table(table)
-    print(*failure_lines(runs), *[f"\n{concluded}"] * bool(concluded), sep="\n")
-    if tuning is not None:
-        print(*choices_at_ends(tuning.grid, runs), sep="\n")
-    print("", *notes, sep="\n")
     drawn = "masks.png, " * bool(maps)
-    print(f"Written to {out}: results.csv, curves.csv, curves.png, {drawn}table.md, {FILE}.")
-    for line in others_note(Store(out), runs):
-        print(line)
-    return page
+    lines = [
+        *failure_lines(runs),
+        *[f"\n{concluded}"] * bool(concluded),
+        *(choices_at_ends(tuning.grid, runs) if tuning is not None else ()),
+        "",
+        *notes,
+        f"Written to {out}: results.csv, curves.csv, curves.png, {drawn}table.md, {FILE}.",
+        *others_note(Store(out), runs),
+    ]
+    return Report(page, table, lines)
 
 
 def _files_of(tuning: Tuning | None) -> list[str]:

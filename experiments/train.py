@@ -71,23 +71,21 @@ def train(flags: Train) -> None:
         return
     skipped = _stored(store, spec, run, began, flags.skip_nonfinite)
 
-    def report() -> list[Run]:
+    def report() -> list[str]:
         runs = with_others(comparison, store, [spec], [run])
         with alone_in(flags.out, wait=PATIENCE):
             check_outputs(flags.out, config.dataset, folders)
             mark([flags.out / PAGE])  # A comparison may have written it meanwhile.
             write_results(flags.out / "results.csv", runs)
             write_curves(flags.out / "curves.csv", runs)
-        return runs
+        return others_note(store, runs)
 
-    runs = store.until_complete(report)
+    others = store.until_complete(report)
     if flags.skip_nonfinite or skipped:
         print(f"\nUpdates left out because a number was not finite: {skipped}.")
     if trainer.method.has_statistics:
         print("", textwrap.fill(STATISTICS, 100), sep="\n")
-    print(f"\nWritten to {flags.out}: results.csv, curves.csv, {FILE}.")
-    for line in others_note(store, runs):
-        print(line)
+    print(f"\nWritten to {flags.out}: results.csv, curves.csv, {FILE}.", *others, sep="\n")
 
 
 def _method(flags: Train) -> str:

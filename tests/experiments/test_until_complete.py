@@ -38,10 +38,10 @@ def test_a_report_is_repeated_until_no_other_program_stores_runs(tmp_path):
     ],
 )
 def test_what_another_program_stores_meanwhile_is_shown(
-    command, module, reads, tmp_path, monkeypatch
+    command, module, reads, tmp_path, monkeypatch, capsys
 ):
     out, with_others, read = tmp_path / "out", module.with_others, []
-    flags = ["--dataset", save_toy(tmp_path), *TINY, "--out", str(out), "--quiet"]
+    flags = ["--dataset", save_toy(tmp_path), *TINY, "--out", str(out)]
 
     def while_another_ends(*arguments):
         shown = with_others(*arguments)
@@ -49,11 +49,14 @@ def test_what_another_program_stores_meanwhile_is_shown(
         if len(read) == reads:
             with monkeypatch.context() as patch:
                 patch.setattr(module, "with_others", with_others)
-                assert main(["compare", "--methods", "ln", "--seeds", "1", *flags]) == 0
+                assert main(["compare", "--methods", "ln", "--seeds", "1", *flags, "--quiet"]) == 0
         return shown
 
     monkeypatch.setattr(module, "with_others", while_another_ends)
     assert main([*command, *flags]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("test, %") == 1  # One table, though the files were written twice.
+    assert "of other settings" not in printed
     assert read[reads - 1 :] == [["none"], ["none", "ln"]]
     for name in ("results.csv", "curves.csv"):
         assert {row["method"] for row in rows_of(out / name)} == {"none", "ln"}
