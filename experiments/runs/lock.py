@@ -1,6 +1,7 @@
 """Locks: one run at a time in a folder of checkpoints or results."""
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,9 +9,13 @@ import jax
 from filelock import FileLock, Timeout
 
 from experiments.errors import UserError
+from experiments.runs.progress import is_quiet
 
 #: The seconds that a comparison waits for another one, which writes its files.
 PATIENCE = 60.0
+
+#: The seconds of these after which it says that it waits.
+SILENCE = 1.0
 
 #: The locked file, in the folder; it stays behind, unlocked.
 FILE = ".lock"
@@ -53,12 +58,12 @@ def alone_in(folder: str | Path, flag: str = "--out", wait: float = 0.0) -> Iter
     Raises:
         UserError: if another run holds the lock.
     """
-    lock = FileLock(Path(folder) / FILE, timeout=wait)
+    lock = FileLock(Path(folder) / FILE)
     # If the folder cannot be written, whatever writes next says why.
     with contextlib.suppress(OSError, NotImplementedError):
         Path(folder).mkdir(parents=True, exist_ok=True)
         try:
-            lock.acquire()
+            _acquire(lock, folder, wait)
         except Timeout:
             raise UserError(
                 f"another run writes to {folder}; wanted one run per folder, because two overwrite "
@@ -68,3 +73,14 @@ def alone_in(folder: str | Path, flag: str = "--out", wait: float = 0.0) -> Iter
         yield
     finally:
         lock.release()
+
+
+def _acquire(lock: FileLock, folder: str | Path, wait: float) -> None:
+    """Acquires a lock within so many seconds, and says if it waits."""
+    with contextlib.suppress(Timeout):
+        lock.acquire(timeout=min(wait, SILENCE))
+        return
+    if wait and not is_quiet():
+        line = f"another run writes to {folder}: this one waits, for up to {wait:.0f} s."
+        print(line, file=sys.stderr, flush=True)
+    lock.acquire(timeout=wait)

@@ -145,12 +145,15 @@ def reports(out: Path) -> dict[str, bytes]:
 
 
 def test_nothing_is_written_where_a_paper_s_item_runs(folder, monkeypatch, capsys):
-    monkeypatch.setattr(lock, "PATIENCE", 0.0)
+    monkeypatch.setattr(lock, "PATIENCE", 0.1)
+    monkeypatch.setattr(lock, "SILENCE", 0.0)
     out = folder / "out" / "A"
     with alone_in(out):
         before = reports(out)
         assert main([*command(folder, "A"), "--out", str(out), "--fresh"]) == 2
-    assert f"another run writes to {out}" in capsys.readouterr().err
+    waits, ended = capsys.readouterr().err.splitlines()
+    assert waits.startswith(f"another run writes to {out}: this one waits")
+    assert ended.startswith(f"error: another run writes to {out}; wanted one run per folder")
     assert reports(out) == before
 
 
