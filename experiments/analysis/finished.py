@@ -24,7 +24,7 @@ OWN_COLUMNS = ("method", "seed", "last_epoch", "date")
 
 
 def show_runs(folder: Path, csv: Path | None = None) -> None:
-    """Prints one row per method and settings, and writes one row per run.
+    """Prints one row per method and settings, and writes one row per run; of several folders each.
 
     Args:
         folder: the folder of the store, or of several networks' folders.
@@ -41,6 +41,9 @@ def show_runs(folder: Path, csv: Path | None = None) -> None:
         )
     rows = [row for each in found.values() for row in each]
     runs = frame(rows)
+    if len(found) > 1:
+        folders = [path.parent.relative_to(folder) for path, each in found.items() for _ in each]
+        runs = runs.select(pl.Series("folder", map(str, folders)), pl.all())
     if csv is not None:
         _check_replaceable(csv)
         write_whole(csv, runs.write_csv(), "--csv")

@@ -1,6 +1,5 @@
 """The training of every cell of a grid under every seed that the store does not have."""
 
-import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
@@ -19,6 +18,7 @@ from experiments.papers.grid import Cell, Protocol
 from experiments.papers.item import Context
 from experiments.papers.scores import scores_of, version_of
 from experiments.runs.comparison import execute
+from experiments.runs.progress import tell
 from experiments.runs.spec import Spec, parts_beside, rows_digest
 from experiments.runs.store import Store
 from experiments.training.chance import explained
@@ -137,14 +137,14 @@ def runs_of(
         make: returns the function from a spec to its run.
         context: the context of the item.
     """
-    store, say, here = Store(context.out), partial(print, file=sys.stderr), make()
+    store, here = Store(context.out), make()
     specs = {spec.made_of(here.parts(spec)): spec for spec in names}
     runs = {specs[keyed]: run for keyed, run in store.finished(specs).items()}
     missing = [keyed for keyed, spec in specs.items() if spec not in runs]
     for line in store.why_not(missing):
-        say(line)
+        tell(line)
     there = make if context.workers.uses_processes else lambda: here
-    for keyed, run, _ in execute(missing, there, store, context.workers, say):
+    for keyed, run, _ in execute(missing, there, store, context.workers, tell):
         runs[specs[keyed]] = run
         context.advance(len(runs) / len(names), names[specs[keyed]])
     return runs

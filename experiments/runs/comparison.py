@@ -2,7 +2,6 @@
 
 import math
 import pickle
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -20,7 +19,7 @@ from experiments.models.own_code import is_from_file, own_code
 from experiments.runs.files import as_argument
 from experiments.runs.jobs import Make, Training, in_processes
 from experiments.runs.processes import check_same, writes
-from experiments.runs.progress import Advance, Say, is_quiet, progress
+from experiments.runs.progress import Advance, Say, is_quiet, progress, tell
 from experiments.runs.spec import (
     IDENTITY,
     OFFSET,
@@ -59,11 +58,6 @@ Task = tuple[str, Changes, int]
 
 def silent(line: str) -> None:
     """Ignores a line of progress or a message."""
-
-
-def to_stderr(line: str) -> None:
-    """Prints a line of another process, which has no progress bar."""
-    print(line, file=sys.stderr, flush=True)
 
 
 def telling(make: Callable[[], "Comparison"], say: Say) -> Training:
@@ -305,7 +299,7 @@ def run_all(
         for line in store.why_not(missing):
             say(line)
         here = partial(comparison, advance=advance, say=say)
-        there = partial(telling, comparison.factory(), silent if is_quiet() else to_stderr)
+        there = partial(telling, comparison.factory(), silent if is_quiet() else tell)
         make = there if workers.uses_processes else lambda: here
         ends = [time.perf_counter()]
         for spec, run, is_stored in execute(missing, make, store, workers, say):

@@ -3,7 +3,6 @@
 import contextlib
 import math
 import secrets
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import fields
@@ -17,6 +16,7 @@ from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.checkpoints import Checkpoints, quiet_pending, writing
 from experiments.runs.lock import locked
 from experiments.runs.processes import check_same, gathered, writes
+from experiments.runs.progress import tell
 from experiments.runs.signals import Stopped, noted_signals
 from experiments.runs.spec import check_config, check_options, version_note, versions
 from experiments.training.history import Checkpointer, History, NoCheckpoints
@@ -57,7 +57,7 @@ class Keeper(NamedTuple):
         state = self.checkpoints.state(self.resumed, state)
         self.checkpoints.forget_after(self.resumed)
         note = version_note(record.get("versions", {}))
-        print(f"resumed from {self.checkpoints.path(self.resumed)}{note}.", file=sys.stderr)
+        tell(f"resumed from {self.checkpoints.path(self.resumed)}{note}.")
         return state, history
 
     def after_epoch(self, state: TrainState, history: History, signal: int) -> None:
@@ -183,5 +183,5 @@ def _resumed_epoch(checkpoints: Checkpoints, settings: CheckpointSettings) -> in
             "--resume, or give another --checkpoint-dir."
         )
     if not epochs and settings.resume:
-        print(f"nothing to resume in {checkpoints.folder}: the run begins.", file=sys.stderr)
+        tell(f"nothing to resume in {checkpoints.folder}: the run begins.")
     return epochs[-1] if epochs else 0

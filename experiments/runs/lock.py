@@ -1,7 +1,6 @@
 """Locks: one run at a time in a folder of checkpoints or results."""
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import jax
 from filelock import FileLock, Timeout
 
 from experiments.errors import UserError
-from experiments.runs.progress import is_quiet
+from experiments.runs.progress import tell
 
 #: The seconds that a comparison waits for another one, which writes its files.
 PATIENCE = 60.0
@@ -80,7 +79,6 @@ def _acquire(lock: FileLock, folder: str | Path, wait: float) -> None:
     with contextlib.suppress(Timeout):
         lock.acquire(timeout=min(wait, SILENCE))
         return
-    if wait and not is_quiet():
-        line = f"another run writes to {folder}: this one waits, for up to {wait:.0f} s."
-        print(line, file=sys.stderr, flush=True)
+    if wait:
+        tell(f"another run writes to {folder}: this one waits, for up to {wait:.0f} s.")
     lock.acquire(timeout=wait)

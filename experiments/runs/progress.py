@@ -41,6 +41,12 @@ def is_quiet() -> bool:
     return _QUIET.get()
 
 
+def tell(line: str) -> None:
+    """Prints a line on stderr, at once; nothing inside `quietly`."""
+    if not is_quiet():
+        print(line, file=sys.stderr, flush=True)
+
+
 @contextlib.contextmanager
 def progress(total: int, shown: bool = True) -> Iterator[tuple[Advance, Say]]:
     """Shows ``total`` units of work; yields functions to advance and to print a line.
@@ -52,7 +58,7 @@ def progress(total: int, shown: bool = True) -> Iterator[tuple[Advance, Say]]:
         return
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield (lambda what: None), (lambda line: print(line, file=sys.stderr, flush=True))
+        yield (lambda what: None), tell
         return
     what = TextColumn("{task.description}")
     columns = (what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

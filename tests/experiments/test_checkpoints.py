@@ -23,6 +23,7 @@ from experiments.runs.arrays import checksums, flatten
 from experiments.runs.checkpoint_settings import CheckpointSettings
 from experiments.runs.checkpoints import Checkpoints
 from experiments.runs.comparison import Comparison
+from experiments.runs.progress import quietly
 from experiments.runs.spec import Spec, check_config
 from experiments.runs.store import Store
 from experiments.train import check_folders
@@ -184,6 +185,8 @@ def test_a_folder_is_checked_before_the_run(tmp_path, capsys):
     with keeper.keeping(settings, {}, epochs=9) as kept:
         assert kept.resumed == 0
     assert f"nothing to resume in {tmp_path}" in capsys.readouterr().err
+    with quietly(), keeper.keeping(settings, {}, epochs=9):
+        assert not capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
     with full_disk(4), pytest.raises(UserError, match=r"cannot write checkpoints to .* free it"):
         keeper.keeping(settings, {}, epochs=9).__enter__()

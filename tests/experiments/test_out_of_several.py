@@ -65,7 +65,17 @@ def test_each_network_has_event_files_of_its_own(trained):
 def test_the_runs_of_all_networks_are_listed(trained, tmp_path, capsys):
     assert main(["runs", str(trained / "out"), "--csv", str(tmp_path / "runs.csv")]) == 0
     assert "2 runs in " in capsys.readouterr().out
-    assert [row["model"][-2:] for row in rows_of(tmp_path / "runs.csv")] == [":A", ":B"]
+    rows = rows_of(tmp_path / "runs.csv")
+    assert [(row["folder"], row["model"][-2:]) for row in rows] == [("A", ":A"), ("B", ":B")]
+
+
+def test_copies_of_runs_are_listed_by_their_folders(folder, tmp_path, capsys):
+    shutil.copytree(folder / "out" / "A", folder / "out" / "copy of A")
+    assert main(["runs", str(folder / "out"), "--csv", str(tmp_path / "runs.csv")]) == 0
+    folders = [row["folder"] for row in rows_of(tmp_path / "runs.csv")]
+    assert folders == ["A", "B", "copy of A"]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("| copy of A ")]
 
 
 def test_pages_of_one_network_and_of_several_do_not_replace_each_other(folder, capsys):
