@@ -285,7 +285,7 @@ def _of_network(
         return Compared(shown, trials, said)
 
     if not writes():
-        return Compared(runs, trials, Report("", comparison_table(runs), ()))
+        return Compared(runs, trials, Report("", ((), ()), ()))
     compared = store.until_complete(report)
     show_table(compared.report.table)
     print(*compared.report.lines, sep="\n")

@@ -19,7 +19,7 @@ from experiments.runs.checkpoints import Checkpoints
 from tests.experiments.toy import rows_of, save_toy
 
 KILLS = int(os.environ.get("KILLS", "1"))
-EPOCHS = 12 * (KILLS + 2)
+EPOCHS = 8 * (KILLS + 2)
 ROOT = Path(__file__).parents[2]
 
 

@@ -172,6 +172,7 @@ def test_group_normalization_of_another_library_is_the_users() -> None:
         network_from_file(f"{FILE}:linen", (6,), 3, nnx.Rngs(0), "gn")
 
 
+@pytest.mark.slow
 def test_other_libraries_are_imported_by_the_file_alone() -> None:
     code = (
         "import sys, experiments.cli, experiments.models.from_file; "

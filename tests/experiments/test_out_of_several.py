@@ -127,6 +127,7 @@ def test_pages_of_kept_runs_say_so_before_the_files_beside_them_are_written(fold
     assert STALE not in (out / "B" / "table.md").read_text()
 
 
+@pytest.mark.slow
 def test_all_files_of_a_network_are_written_while_no_other_program_writes_there(
     folder, monkeypatch
 ):
@@ -197,6 +198,7 @@ def test_the_page_over_several_says_so_if_another_call_writes_beside_one_meanwhi
     assert (folder / "out" / "table.md").read_text().startswith(STALE)
 
 
+@pytest.mark.slow
 def test_a_network_whose_folder_is_reached_by_a_link_marks_the_page_over_several(folder):
     link = folder / "link"
     link.symlink_to(folder / "out" / "A")
@@ -204,7 +206,7 @@ def test_a_network_whose_folder_is_reached_by_a_link_marks_the_page_over_several
     assert (folder / "out" / "table.md").read_text().startswith(STALE)
 
 
-@pytest.mark.kept("False")
+@pytest.mark.slow
 @pytest.mark.parametrize("tuned", [False, True])
 def test_a_page_says_so_when_its_trials_are_trained(tuned, folder, monkeypatch):
     plain = [*command(folder, "A"), "--out", str(folder / "tuned")]
@@ -246,7 +248,7 @@ def _reading(request, folder):
     (folder / "factor.txt").write_text("1")
 
 
-@pytest.mark.kept("made")
+@pytest.mark.slow
 @pytest.mark.usefixtures("_reading")
 def test_trials_do_not_choose_for_a_network_that_was_edited_meanwhile(folder, monkeypatch, capsys):
     def edited(*arguments, **more):
@@ -261,7 +263,7 @@ def test_trials_do_not_choose_for_a_network_that_was_edited_meanwhile(folder, mo
     assert "step and score differ here from what the command began with" in capsys.readouterr().err
 
 
-@pytest.mark.kept("made")
+@pytest.mark.slow
 @pytest.mark.usefixtures("_reading")
 def test_runs_of_a_network_before_an_edit_are_not_shown_beside_those_after_it(
     folder, monkeypatch, capsys
@@ -308,6 +310,7 @@ def test_the_page_over_networks_says_so_if_the_kept_runs_of_one_are_of_other_set
     assert STALE not in (folder / "out" / "A" / "table.md").read_text()
 
 
+@pytest.mark.slow
 def test_so_it_does_when_train_trains_a_run_of_it(folder, monkeypatch):
     """Also if a comparison has written the page before the run ends."""
     _, *flags = command(folder, "A")

@@ -295,6 +295,7 @@ def reading(tmp_path):
     return Comparison(config.changed(epochs=1)), factor
 
 
+@pytest.mark.slow
 def test_a_file_that_a_call_reads_and_that_is_edited_before_a_method_begins_is_noticed(reading):
     comparison, factor = reading
     none, wn = comparison.specs([("none", (), 0), ("wn", (), 0)])

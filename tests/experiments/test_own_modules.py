@@ -55,7 +55,8 @@ def test_each_file_has_the_modules_of_its_folder_in_any_order(tmp_path):
     assert not {"layers", "late", "parts", "parts.sizes"} & sys.modules.keys()
 
 
-@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", ["1", "2"])
 def test_two_networks_are_trained_with_modules_of_their_own(jobs, tmp_path, monkeypatch):
     networks = write_networks(tmp_path)
     monkeypatch.chdir(tmp_path / "a")

@@ -28,11 +28,12 @@ from tests.experiments.parallel import (
 pytestmark = pytest.mark.slow
 
 
-#: On one device, on fewer than there are groups, and on as many.
-WAYS = [(entry, devices) for entry in ("jit", "shard_map", "pmap") for devices in (1, 4, GROUPS)]
+#: Beside jit on one device: on one, on fewer than there are groups, and on as many.
+WAYS = [("jit", GROUPS), ("shard_map", 1)]
+WAYS += [(entry, devices) for entry in ("shard_map", "pmap") for devices in (4, GROUPS)]
 
 
-@pytest.mark.parametrize(("entry", "devices"), WAYS[1:])
+@pytest.mark.parametrize(("entry", "devices"), WAYS)
 def test_every_way_trains_the_same(entry, devices):
     # On as many devices as there are groups, those on their own rows need no groups.
     groups = 1 if devices == GROUPS and entry != "jit" else GROUPS

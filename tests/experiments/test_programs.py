@@ -100,6 +100,7 @@ SAME = {
 }
 
 
+@pytest.mark.kept("comment", "spelling")
 @pytest.mark.parametrize("kind", SAME)
 def test_an_edit_of_words_keeps_the_run(kind, tmp_path):
     one, other = (spec_of(compared(tmp_path, code)) for code in SAME[kind])

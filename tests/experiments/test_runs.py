@@ -329,13 +329,11 @@ class Waits:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGTERM])
 def test_no_process_outlives_the_one_that_waits_for_it(tmp_path, ended_by):
     """Workers also end after ``kill -9`` of the parent, which cannot clean up."""
     code = (
-        "import functools, pathlib, signal, sys; from experiments.runs.comparison import execute; "
-        # What a shell starts in the background ignores the signal of Ctrl-C.
-        "signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "import functools, pathlib, sys; from experiments.runs.comparison import execute; "
         "from experiments.runs.store import Store; from experiments.config import Workers; "
         "from tests.experiments.test_runs import Waits, spec; place = pathlib.Path(sys.argv[1]); "
         "make = functools.partial(Waits, place); "

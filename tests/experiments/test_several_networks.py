@@ -83,7 +83,7 @@ def test_the_report_of_several_networks_draws_their_trials(tmp_path: Path) -> No
         run_of("bn", OFFSET, accuracy, 1.0)._replace(changes=(("learning_rate", rate),))
         for rate, accuracy in ((0.1, 0.5), (0.2, 0.6))
     ]
-    report = Report("", ([], []), ())
+    report = Report("", ((), ()), ())
     compared = {
         name: Compared([scored("bn", 0, 0.4), scored("gn", 0, 0.41)], trials, report)
         for name in "AB"

@@ -25,7 +25,7 @@ def test_a_report_is_repeated_until_no_other_program_stores_runs(tmp_path):
     assert held == [1, 2, 3]
 
 
-@pytest.mark.kept("compare")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "module", "reads"),
     [
