@@ -210,7 +210,8 @@ def way_on(command: Any) -> str:
     if isinstance(command, Compare | Paper):
         return KEPT_FRESH if getattr(command, "fresh", False) else KEPT
     if folder := command.checkpoints.checkpoint_dir:
-        return f"the same command with --resume goes on from the last checkpoint in {folder}"
+        last = f"the last checkpoint in {folder}, and begins anew if there is none"
+        return f"the same command with --resume goes on from {last}"
     return "the same command begins anew; with --checkpoint-dir and --resume it goes on"
 
 

@@ -408,7 +408,8 @@ def test_a_command_that_is_asked_to_end_says_how_it_goes_on(number, monkeypatch,
     monkeypatch.setattr("experiments.train.keeping", stopped)  # Before the checkpoints are read.
     assert main(["train", "--method", "none", *command, "--checkpoint-dir", kept]) == 128 + number
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said.endswith(f"with --resume goes on from the last checkpoint in {kept}.")
+    words = f"goes on from the last checkpoint in {kept}, and begins anew if there is none."
+    assert said.endswith(f"with --resume {words}")
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
 
