@@ -15,17 +15,17 @@ from experiments.papers.collected import is_gathered
 from experiments.papers.item import Context, Finding, Item, Preset, PresetName, Report
 from experiments.papers.page import read_report
 from experiments.papers.settings import CHANGED, named, with_settings
-from experiments.runs.files import prepare_folder, write_whole
+from experiments.runs.files import prepare_folder, text_in, write_whole
 from experiments.runs.lock import alone_in
 from experiments.runs.progress import Advance, progress
 
 #: The columns of curves.csv if it has the lines of the pictures.
 LINES = ("picture", "panel", "quantity", "line", "x", "y")
 
-#: The words of a report until the files beside it are written.
+#: The words of a report from the time that its command begins until all files are written.
 UNFINISHED = (
-    "**Tables and pictures beside this report may be of an earlier one**: the command was stopped "
-    "while it wrote them. Runs that are finished are kept, and it writes all of them anew."
+    "**Of an earlier run**, as may be some of the files beside it: the command has begun again "
+    "since then, and has not ended. Runs that are finished are kept, and it writes all files anew."
 )
 
 #: The ticks of the progress bar.
@@ -59,6 +59,7 @@ def run_item(
     if data_dir is not None and not data_dir.is_dir():
         raise UserError(f"--data-dir {data_dir} is not a folder; give the folder of the data.")
     with alone_in(prepare_folder(out)):  # Other commands wait to write there, or give up.
+        _mark(out / "report.md")
         with progress(TICKS) as (advance, _):
             ticker = _ticker(advance)
             report = item.run(chosen.settings, Context(data_dir, out, ticker, workers))
@@ -70,6 +71,14 @@ def run_item(
     print(f"\n{preset}: {chosen.label}.")
     print(f"Written to {out}: {', '.join(files)}.")
     return report
+
+
+def _mark(path: Path) -> None:
+    """Says in a report that is there that its command has begun again."""
+    text = text_in(path)
+    if text and UNFINISHED not in text and not is_gathered(path):
+        heading, rest = text.split("\n", 1)
+        write_whole(path, f"{heading}\n\n{UNFINISHED}\n{rest}")
 
 
 def _write(

@@ -140,8 +140,9 @@ class Store:
         rows = self.rows() if (specs := list(specs)) else []
         for spec in specs:
             found = [row for row in rows if spec.like(row.spec)]
-            if found and (reason := why_another(spec, found[-1].parts, found[-1].versions)):
-                reasons[reason] = reasons.get(reason, 0) + 1
+            why = [why_another(spec, row.parts, row.versions) for row in found]
+            if why and all(why):  # Else --fresh trains again what is stored.
+                reasons[why[-1]] = reasons.get(why[-1], 0) + 1
         return [f"Trained again: {n} of {len(specs)}, as {why}." for why, n in reasons.items()]
 
     def others_since(self, specs: Sequence[Spec], since: str) -> list[Spec]:

@@ -224,6 +224,22 @@ def test_a_report_says_so_until_the_files_beside_it_are_written(tmp_path, monkey
     assert UNFINISHED not in (tmp_path / "report.md").read_text()
 
 
+def test_so_does_one_whose_command_begins_again(tmp_path):
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    run_item(TOY, "cpu", None, tmp_path, "a test")
+    before = (tmp_path / "report.md").read_text()
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run_item(replace(TOY, run=stop), "cpu", None, tmp_path, "a test")
+        heading, *lines = (tmp_path / "report.md").read_text().splitlines()
+        assert (heading, lines[1]) == (before.splitlines()[0], UNFINISHED)
+        assert lines.count(UNFINISHED) == 1
+    run_item(TOY, "cpu", None, tmp_path, "a test")
+    assert UNFINISHED not in (tmp_path / "report.md").read_text()
+
+
 def test_no_item_runs_if_one_of_all_would_replace_a_report(tmp_path, capsys):
     write_report(tmp_path / "cwo" / "tab1")
     assert main(["paper", "all", "--preset", "smoke", "--out", str(tmp_path)]) == 2

@@ -340,6 +340,7 @@ def test_runs_of_another_network_are_not_kept_and_the_reason_is_said(two, tmp_pa
     assert line == "Trained again: 1 of 1, as their initialization, step and score changed."
     store.add(spec, run)
     assert [*store.finished([spec])] == [spec]
+    store.add(other, run)  # The newest: --fresh alone trains the run again.
     assert store.why_not([spec]) == []
 
 
