@@ -114,7 +114,8 @@ def test_a_run_of_an_earlier_version_is_listed_and_trained_again(tmp_path):
 )
 def test_a_run_of_other_options_of_jax_is_trained_again(option, value, words, tmp_path):
     """They come from the environment or the user's code, and other random numbers from them."""
-    store, usual = Store(tmp_path), getattr(jax.config, option)
+    (tmp_path / "other").mkdir()
+    store, other, usual = Store(tmp_path), Store(tmp_path / "other"), getattr(jax.config, option)
     store.add(spec(), run())
     began = specs.versions()
     specs.check_options(began, "c/1")
@@ -125,11 +126,13 @@ def test_a_run_of_other_options_of_jax_is_trained_again(option, value, words, tm
         assert store.finished([spec()]) == {}
         default = "Trained again: 1 of 1, as the stored ones are of JAX's default options."
         assert store.why_not([spec()]) == [default]
-        store.add(spec(), run())
-        assert spec() in store.finished([spec()])
+        for each in (store, other):
+            each.add(spec(), run())
+            assert spec() in each.finished([spec()])
     finally:
         jax.config.update(option, usual)
-    assert store.why_not([spec()]) == [f"Trained again: 1 of 1, as the stored ones are of {words}."]
+    assert other.why_not([spec()]) == [f"Trained again: 1 of 1, as the stored ones are of {words}."]
+    assert store.why_not([spec()]) == []  # It has the run of the usual options, too.
 
 
 @pytest.mark.parametrize("package", ["jax", "jaxlib", "flax", "optax", "numpy"])
