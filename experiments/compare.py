@@ -107,7 +107,7 @@ TUNED_FOR_ALL = (
 
 
 class Report(NamedTuple):
-    """What a comparison of one network says.
+    """The page of one network's comparison, and what is printed of it.
 
     Attributes:
         page: the text of its page.
@@ -126,12 +126,12 @@ class Compared(NamedTuple):
     Attributes:
         runs: the runs of its tables.
         trials: those of --tune.
-        report: what is said of them.
+        report: what is said of them, by the process that writes.
     """
 
     runs: Sequence[Run]
     trials: Sequence[Run]
-    report: Report
+    report: Report = Report("", ((), ()), ())
 
 
 def compare(flags: Compare, command: str) -> None:
@@ -285,7 +285,7 @@ def _of_network(
         return Compared(shown, trials, said)
 
     if not writes():
-        return Compared(runs, trials, Report("", ((), ()), ()))
+        return Compared(runs, trials)
     compared = store.until_complete(report)
     show_table(compared.report.table)
     print(*compared.report.lines, sep="\n")

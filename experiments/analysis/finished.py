@@ -24,7 +24,9 @@ OWN_COLUMNS = ("method", "seed", "last_epoch", "date")
 
 
 def show_runs(folder: Path, csv: Path | None = None) -> None:
-    """Prints one row per method and settings, and writes one row per run; of several folders each.
+    """Prints one row per method and settings, and writes one row per run.
+
+    Both have a column for the folders if there are several.
 
     Args:
         folder: the folder of the store, or of several networks' folders.

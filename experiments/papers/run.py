@@ -77,8 +77,13 @@ def _mark(path: Path) -> None:
     """Says in a report that is there that its command has begun again."""
     text = text_in(path)
     if text and UNFINISHED not in text and not is_gathered(path):
-        heading, rest = text.split("\n", 1)
-        write_whole(path, f"{heading}\n\n{UNFINISHED}\n{rest}")
+        write_whole(path, _marked(text))
+
+
+def _marked(text: str) -> str:
+    """Returns a report's text with the words on its command below the heading."""
+    heading, rest = text.split("\n", 1)
+    return f"{heading}\n\n{UNFINISHED}\n{rest}"
 
 
 def _write(
@@ -89,13 +94,13 @@ def _write(
     if curves := report.curves[1] or _lines(report.figures):
         tables["curves.csv"] = (report.curves[0] or LINES, curves)
     # First the report, by which `check_replaceable` knows whose the other files are.
-    begun = report._replace(notes=(UNFINISHED, *report.notes))
-    write_whole(out / "report.md", written(item, name, preset, begun, command))
+    text = written(item, name, preset, report, command)
+    write_whole(out / "report.md", _marked(text))
     for table, (columns, rows) in tables.items():
         write_csv(out / table, columns, rows)
     for each, figure in report.figures.items():
         write_whole(out / f"{each}.png", picture(figure))
-    write_whole(out / "report.md", written(item, name, preset, report, command))
+    write_whole(out / "report.md", text)
     return ["report.md", *tables, *(f"{each}.png" for each in report.figures)]
 
 

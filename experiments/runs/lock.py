@@ -76,9 +76,10 @@ def alone_in(folder: str | Path, flag: str = "--out", wait: float = 0.0) -> Iter
 
 def _acquire(lock: FileLock, folder: str | Path, wait: float) -> None:
     """Acquires a lock within so many seconds, and says if it waits."""
-    with contextlib.suppress(Timeout):
+    try:
         lock.acquire(timeout=min(wait, SILENCE))
-        return
-    if wait:
+    except Timeout:
+        if not wait:
+            raise
         tell(f"another run writes to {folder}: this one waits, for up to {wait:.0f} s.")
-    lock.acquire(timeout=wait)
+        lock.acquire(timeout=wait)

@@ -100,7 +100,7 @@ def _sent_again() -> Iterator[Callable[[Stopped], Stopped]]:
     JAX has many a bare ``except:``, and Python ignores what destructors raise. What is caught and
     dropped is freed, which tells it from what is still on its way through the code that cleans up.
     """
-    running, timers, hook = [True], list[threading.Timer](), sys.unraisablehook
+    running, timers, hook = True, list[threading.Timer](), sys.unraisablehook
 
     def watched(stopped: Stopped) -> Stopped:
         weakref.finalize(stopped, lost, stopped.status - 128).atexit = False
@@ -120,7 +120,7 @@ def _sent_again() -> Iterator[Callable[[Stopped], Stopped]]:
     try:
         yield watched
     finally:
-        running.clear()
+        running = False
         sys.unraisablehook = hook
         for timer in timers:
             timer.cancel()

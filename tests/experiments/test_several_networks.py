@@ -12,7 +12,7 @@ from experiments.analysis.tuning.choose import Tuning, best_of_all
 from experiments.analysis.tuning.rates import accuracies
 from experiments.cli import _parsed, main
 from experiments.commands import Compare
-from experiments.compare import Compared, Report, _report_networks, network_names
+from experiments.compare import Compared, _report_networks, network_names
 from experiments.errors import UserError
 from experiments.models.from_file import load_maker
 from experiments.runs.spec import OFFSET
@@ -83,10 +83,8 @@ def test_the_report_of_several_networks_draws_their_trials(tmp_path: Path) -> No
         run_of("bn", OFFSET, accuracy, 1.0)._replace(changes=(("learning_rate", rate),))
         for rate, accuracy in ((0.1, 0.5), (0.2, 0.6))
     ]
-    report = Report("", ((), ()), ())
     compared = {
-        name: Compared([scored("bn", 0, 0.4), scored("gn", 0, 0.41)], trials, report)
-        for name in "AB"
+        name: Compared([scored("bn", 0, 0.4), scored("gn", 0, 0.41)], trials) for name in "AB"
     }
     grid = {"learning_rate": (0.1, 0.2)}
     _report_networks(tmp_path, compared, "compare", Tuning(grid))

@@ -429,33 +429,28 @@ def in_a_destructor():
     time.sleep(30)
 
 
+def killed():
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(30)
+
+
 def in_a_block_that_catches_errors():
     with contextlib.suppress(Exception):
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(30)
+        killed()
 
 
 def in_a_block_that_catches_everything():
     """As JAX has them around questions like whether a value can be hashed."""
-    try:
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(30)
-    except:  # noqa: E722
-        pass
+    with contextlib.suppress(BaseException):
+        killed()
     time.sleep(30)
 
 
 def in_a_block_that_makes_an_error_of_everything():
     try:
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(30)
+        killed()
     except:  # noqa: E722
         raise TypeError("not a tree") from None
-
-
-#: Where a signal may arrive.
-PLACES = [in_a_destructor, in_a_block_that_catches_errors, in_a_block_that_catches_everything]
-PLACES += [in_a_block_that_makes_an_error_of_everything]
 
 
 def in_code_of_the_users():
@@ -468,8 +463,7 @@ def in_code_of_the_users():
 
 def while_a_file_is_read():
     with reading("x.npz", "wanted another"):
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(30)
+        killed()
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -482,7 +476,17 @@ def test_a_block_inside_another_says_what_that_one_says(fresh):
             check()
 
 
-@pytest.mark.parametrize("place", [*PLACES, in_code_of_the_users, while_a_file_is_read])
+@pytest.mark.parametrize(
+    "place",
+    [
+        in_a_destructor,
+        in_a_block_that_catches_errors,
+        in_a_block_that_catches_everything,
+        in_a_block_that_makes_an_error_of_everything,
+        in_code_of_the_users,
+        while_a_file_is_read,
+    ],
+)
 def test_a_signal_is_obeyed_wherever_it_arrives(place, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("experiments.runs.comparison.fit", lambda *arguments, **options: place())
     command = ["--dataset", save_toy(tmp_path), *TINY, "--out", str(tmp_path / "out")]

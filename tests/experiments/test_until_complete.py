@@ -29,11 +29,8 @@ def test_a_report_is_repeated_until_no_other_program_stores_runs(tmp_path):
 @pytest.mark.parametrize(
     ("command", "module", "reads"),
     [
-        (
-            ["compare", "--seeds", "1", "--methods", "none"],
-            compare,
-            2,
-        ),  # The first is after the run.
+        # The first read is after the run.
+        (["compare", "--seeds", "1", "--methods", "none"], compare, 2),
         (["train", "--method", "none", "--channels", "8"], train, 1),
     ],
 )
