@@ -63,23 +63,24 @@ def _drawn(table: Table) -> RichTable:
 
 
 def provenance(command: str) -> str:
-    """Returns the command, versions, commit, hardware and date, as a Markdown list."""
+    """Returns command, versions, JAX's options, commit, hardware and date, as a Markdown list."""
     import jax
 
-    from experiments.runs.spec import package_versions
+    from experiments.runs.spec import options, package_versions
 
     versions = {"jaxnorm": listed.version(), **package_versions()}
     software = {"Python": platform.python_version(), **versions}
     device = jax.devices()[0]
     hardware = f"{device.device_kind} ({device.platform}), {os.cpu_count()} CPU cores"
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return (
-        f"- command: `{command}`\n"
-        f"- versions: {', '.join(f'{name} {version}' for name, version in software.items())}\n"
-        f"- commit: {_commit() or 'not a checkout, or no git'}\n"
-        f"- hardware: {hardware}, {platform.system()} {platform.machine()}\n"
-        f"- date: {date}\n"
-    )
+    lines = {
+        "command": f"`{command}`",
+        "versions": ", ".join(f"{name} {version}" for name, version in software.items()),
+        "options of JAX": options(),
+        "commit": _commit() or "not a checkout, or no git",
+        "hardware": f"{hardware}, {platform.system()} {platform.machine()}",
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    }
+    return "".join(f"- {name}: {line}\n" for name, line in lines.items() if line)
 
 
 def _commit() -> str:

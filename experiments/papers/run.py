@@ -18,6 +18,7 @@ from experiments.papers.settings import CHANGED, named, with_settings
 from experiments.runs.files import prepare_folder, text_in, write_whole
 from experiments.runs.lock import alone_in
 from experiments.runs.progress import Advance, progress
+from experiments.runs.store import FILE
 
 #: The columns of curves.csv if it has the lines of the pictures.
 LINES = ("picture", "panel", "quantity", "line", "x", "y")
@@ -26,6 +27,12 @@ LINES = ("picture", "panel", "quantity", "line", "x", "y")
 UNFINISHED = (
     "**Of an earlier run**, as may be some of the files beside it: the command has begun again "
     "since then, and has not ended. Runs that are finished are kept, and it writes all files anew."
+)
+
+#: The words of a report whose folder had runs before its call.
+KEPT = (
+    "Runs that earlier calls finished are kept, perhaps of other versions and on other hardware: "
+    "the report names those of the last call."
 )
 
 #: The ticks of the progress bar.
@@ -60,11 +67,12 @@ def run_item(
         raise UserError(f"--data-dir {data_dir} is not a folder; give the folder of the data.")
     with alone_in(prepare_folder(out)):  # Other commands wait to write there, or give up.
         _mark(out / "report.md")
+        kept = [KEPT] * (out / FILE).is_file()
         with progress(TICKS) as (advance, _):
             ticker = _ticker(advance)
             report = item.run(chosen.settings, Context(data_dir, out, ticker, workers))
             ticker(1.0, "done")
-        report = report._replace(notes=(*item.notes, *report.notes))
+        report = report._replace(notes=(*item.notes, *report.notes, *kept))
         files = _write(item, preset, chosen, report, command, out)
     show_table(findings_table(report.findings))
     print(*("", *report.notes), sep="\n")

@@ -5,6 +5,7 @@ import os
 import sys
 from functools import partial
 
+import jax
 import pytest
 from rich.console import Console
 
@@ -66,6 +67,12 @@ def test_a_path_that_is_no_unicode_is_written_as_it_was_typed(tmp_path):
 def test_a_name_of_data_is_no_formula(tmp_path):
     draw_curves(tmp_path / "curves.png", RUNS, r"cost$\none$.npz")
     assert (tmp_path / "curves.png").is_file()
+
+
+def test_options_of_jax_stand_beside_the_versions_if_they_are_not_the_default():
+    assert "options of JAX" not in provenance("train --out x")
+    with jax.default_matmul_precision("float32"):
+        assert "- options of JAX: jax_default_matmul_precision=float32\n" in provenance("train")
 
 
 def test_where_git_is_not_installed_a_comparison_still_ends(monkeypatch):

@@ -13,8 +13,9 @@ from experiments.papers.collected import collect
 from experiments.papers.item import Finding, Item, Preset, Report
 from experiments.papers.items import ITEMS
 from experiments.papers.measured import at_least, at_most, compared, measured_report, near
-from experiments.papers.run import run_item
+from experiments.papers.run import KEPT, run_item
 from experiments.papers.settings import with_settings
+from experiments.runs.store import FILE
 from tests.experiments.toy import rows_of
 
 
@@ -63,6 +64,14 @@ def test_settings_of_the_user_replace_the_presets_and_are_recorded(tmp_path, cap
     two = with_settings(fig1, cpu, ["only_rows=batch, batch 50;batch, batch 100", "noise=0.2"])
     assert len(fig1.grid.chosen(two.settings)) == 2
     assert two.settings.noise == 0.2
+
+
+def test_a_report_says_that_its_folder_had_runs_before_the_call(tmp_path, capsys):
+    text = lambda: run_item(TOY, "smoke", None, tmp_path, "") and capsys.readouterr().out  # noqa: E731
+    assert KEPT not in text()
+    (tmp_path / FILE).touch()
+    assert KEPT in text()
+    assert KEPT in (tmp_path / "report.md").read_text()
 
 
 def test_reports_are_gathered_with_their_pictures(tmp_path, capsys):
