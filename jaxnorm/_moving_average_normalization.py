@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 from jaxnorm._branches import residual_factors, scale_branches
 from jaxnorm._checks import (
     FRACTION,
+    all_zero,
     check_no_functions,
     check_number,
     check_params,
@@ -105,8 +106,10 @@ def moving_average_normalization(
             if each has whole groups.
         decay: the share of the averages that stays at an update; 1 keeps those of the start.
         zero_sums: if True, the V of hidden kernels are zero-sum per unit, and stay so, except where
-            units read one feature, such as those of depthwise kernels: the mean of a unit then
-            hardly moves with the layers below (`zero_sum_projection`).
+            units read one feature, such as those of depthwise kernels, or the inputs themselves, as
+            in `normalizer_free`: the mean of a unit then hardly moves with the layers below
+            (`zero_sum_projection`). Units do not see the mean of what a layer made, which may be
+            what tells classes apart where layers are narrow, as in a network of point clouds.
         fitted: if True, hidden units start as under batch normalization: γ is 1, over the root of
             the number of branches where a branch ends, and β is 0. If False, the network starts as
             the function that ``params`` make, as after `fold_batch_norm`, and has no zero sums.
@@ -131,7 +134,8 @@ def moving_average_normalization(
 
     Raises:
         ValueError: if no kernel can be normalized, since every one makes a result for example, for
-            kernels that the model rounds to fixed levels (not under jit), for statistics that are
+            kernels that start at zero, as those of a transformation that starts as the identity,
+            or that the model rounds to fixed levels (neither under jit), for statistics that are
             not finite, and as `normalizer_free`; in the loss, for the ``raw`` of another model, if
             groups do not divide the rows, or if a group has fewer than 3 values of a unit, of which
             no gradient is left.
@@ -182,6 +186,7 @@ def moving_average_normalization(
     fan_in = {path: roles.fan_in[path] for path in sorted(roles.fitted)}
     biases = {path: bias for path, bias in roles.biases.items() if path in fan_in}
     _check_plain(net, fan_in)
+    _check_nonzero(net, fan_in)
     _check_rounded(net, fan_in, biases)
     factors = residual_factors(net) if fitted else None
     done = (DATA, BRANCHES) if fitted else ()
@@ -217,6 +222,19 @@ def _check_plain(net: Reading, paths: Iterable[Path]) -> None:
         raise TypeError(
             f"the kernels {listed(nodes)} are reparametrized; wanted plain ones, of which the call "
             "makes MovingAverages: pass effective(params)."
+        )
+
+
+def _check_nonzero(net: Reading, paths: Iterable[Path]) -> None:
+    """Raises ValueError for kernels that are zero: any step would be taken to variance 1."""
+    entries = dict(named_entries(net.params))
+    if zeros := [path for path in paths if all_zero(entries[path])]:
+        raise ValueError(
+            f"the kernels {listed(zeros)} are all zero, so that their products have no variance, "
+            "and the first update, however small, would be divided by next to nothing. Give them "
+            "random weights: the call makes the ends of residual branches quiet by itself. A "
+            "kernel that has to start at zero, such as that of a predicted transformation, stays "
+            "as it is if it is named among heads, beside those that make results."
         )
 
 

@@ -67,7 +67,9 @@ def normalizer_free(
     The model's program is read, and then
 
     - every hidden kernel is made zero-sum per unit, and stays so (`zero_sum_projection`), except
-      kernels whose units read one feature, such as depthwise ones;
+      kernels whose units read one feature, such as depthwise ones, and those of the `first_layer`
+      whose windows do not overlap, which read a row's features, a pixel or a patch: units do not
+      see the mean of what they read, and no layer before these could bring it to light;
     - every hidden unit starts with pre-activations of variance 1 on the minibatch, and of mean 0 if
       its kernel has a bias of its own (`data_dependent_init`), with variance 1/L at the end of the
       L branches of a residual stream (`residual_factors`), over the mean square of a gate that

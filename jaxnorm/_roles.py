@@ -16,7 +16,7 @@ from jaxnorm._trace.gates import gates, kernels_of_gates
 from jaxnorm._trace.interpret import Apply, Program
 from jaxnorm._trace.kernels import biased_kernels, measurable_kernels
 from jaxnorm._trace.primitives import product_axes
-from jaxnorm._trace.queries import traced_layout
+from jaxnorm._trace.queries import first_kernels, traced_layout
 from jaxnorm._trace.reading import Reading
 from jaxnorm._trace.residual_sums import residual_graph
 from jaxnorm._trace.streams import begins_with_kernel, stream_sums
@@ -89,7 +89,7 @@ def describe_roles(
         ...     return dense("head", x + dense("block", jnp.tanh(x)))
         >>> print(describe_roles(apply, params, jnp.ones((2, 4))))
         kernel        role    zero sums  start   centered inputs
-        stem/kernel   hidden  yes        1       yes
+        stem/kernel   hidden  no         1       yes
         block/kernel  hidden  yes        1       yes
         head/kernel   head    no         random  yes
     """
@@ -124,7 +124,7 @@ def roles_of(net: Reading, heads: Sequence[str] | None = None) -> Roles:
     return Roles(
         fan_in,
         last,
-        zero_sums=hidden - single_feature_kernels(program) - inside,
+        zero_sums=hidden - single_feature_kernels(program) - window_kernels(program) - inside,
         fitted=fitted,
         inside_gates=inside & hidden,
         gated=gates(program).keys() & fitted,
@@ -166,6 +166,30 @@ def single_feature_kernels(program: Program) -> set[Path]:
         for layer in program.layers.values()
         if not layer.product.biased and _features(layer.equation, layer.product.use.side) == 1
     }
+
+
+def window_kernels(program: Program) -> set[Path]:
+    """Returns the kernels of a `first_layer` whose windows do not overlap.
+
+    They read a row's features, a pixel or a patch. With zero sums no unit would see the mean of
+    such a window, and no layer before could move it elsewhere; of windows that overlap one shows
+    what another hides, except for the mean of an image.
+    """
+    return first_kernels(program) & {
+        layer.product.form.path
+        for layer in program.layers.values()
+        if not layer.product.biased and not _overlaps(layer.equation)
+    }
+
+
+def _overlaps(equation: Any) -> bool:
+    """Returns True for a convolution of which several windows read one position."""
+    if equation.primitive.name != "conv_general_dilated":
+        return False
+    params, shape = equation.params, equation.invars[1].aval.shape
+    sizes = [shape[axis] for axis in params["dimension_numbers"].rhs_spec[2:]]
+    steps = zip(params["window_strides"], params["lhs_dilation"], strict=True)
+    return any(size > math.prod(step) for size, step in zip(sizes, steps, strict=True))
 
 
 def _features(equation: Any, side: int) -> int | None:

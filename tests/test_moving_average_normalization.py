@@ -126,9 +126,31 @@ def test_kernels_are_zero_sum_by_default_and_stay_so() -> None:
     with jax.numpy_dtype_promotion("standard"):
         new = stepped(raw, tx, jax.grad(lambda raw: square(in_loss(raw, x)))(raw))
     assert "zero_sum_projection" in tx.applied
-    for layer in (*raw[:-1], *new[:-1]):
-        np.testing.assert_allclose(layer["kernel"].direction.sum(0), 0, atol=1e-5)
+    for first, hidden, _ in (raw, new):
+        np.testing.assert_allclose(hidden["kernel"].direction.sum(0), 0, atol=1e-5)
+        assert jnp.abs(first["kernel"].direction.sum(0)).max() > 0.1  # It reads the inputs.
     assert jnp.abs(new[-1]["kernel"].sum(0)).max() > 0.01
+
+
+def test_kernels_that_start_at_zero_are_refused_unless_they_stay_plain() -> None:
+    """As in the transformation I + f(x) of a spatial transformer."""
+    _, params, x = dense()
+    params[1]["kernel"] = jnp.zeros((5, 5))
+
+    def apply(params: Any, x: jax.Array) -> jax.Array:
+        first, transform, head = params
+        h = jax.nn.relu(x @ first["kernel"] + first["bias"][None])
+        moved = x * (1 + h @ transform["kernel"] + transform["bias"][None])
+        return moved @ head["kernel"] + head["bias"][None]
+
+    call = partial(jn.moving_average_normalization, apply, params, optax.sgd(0.01), x)
+    for fitted in (True, False):
+        with pytest.raises(ValueError, match=r"1/kernel.* all zero.*among heads"):
+            call(fitted=fitted)
+    in_loss, raw, tx = call(heads=["^1/", "^2/"])
+    for _ in range(3):
+        raw = stepped(raw, tx, jax.grad(lambda raw: square(in_loss(raw, x)))(raw))
+    assert square(in_loss(raw, x)) < square(apply(params, x))
 
 
 def test_unfitted_it_starts_as_the_given_function() -> None:
@@ -509,16 +531,24 @@ def stacked(params: Any, x: jax.Array) -> jax.Array:
 
 
 def test_a_stack_that_a_scan_slices_is_its_layers() -> None:
+    """Behind a stem: a stack whose first layer reads the inputs has zero sums, a layer has not."""
     apply, params, x = dense()
+    stem, *params = [params[0], *params]
     several = {"layers": jax.tree.map(lambda *a: jnp.stack(a), *params[:-1]), "head": params[-1]}
     results = []
     for model, start in ((apply, params), (stacked, several)):
-        in_loss, raw, tx = jn.moving_average_normalization(model, start, optax.sgd(0.1), x)
+
+        def behind(p: Any, x: jax.Array, model: Any = model) -> jax.Array:
+            return model(p["model"], x @ p["stem"]["kernel"] + p["stem"]["bias"][None])
+
+        start = {"stem": stem, "model": start}
+        in_loss, raw, tx = jn.moving_average_normalization(behind, start, optax.sgd(0.1), x)
         gradient = jax.grad(lambda raw, f=in_loss: square(f(raw, 2 * x)))(raw)
         results.append(stepped(raw, tx, gradient))
-    one, other = results
-    one = {"layers": jax.tree.map(lambda *a: jnp.stack(a), *one[:-1]), "head": one[-1]}
-    assert_close(jn.effective(other), jn.effective(one), 1e-5)
+    one, other = map(jn.effective, results)
+    *layers, head = one["model"]
+    stack = {"layers": jax.tree.map(lambda *a: jnp.stack(a), *layers), "head": head}
+    assert_close(other, one | {"model": stack}, 1e-5)
 
 
 def test_a_kernel_that_is_used_twice_has_one_average() -> None:

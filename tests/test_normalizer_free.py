@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxnorm import describe_roles, normalizer_free
+from jaxnorm import describe_roles, effective, moving_average_normalization, normalizer_free
 from jaxnorm._roles import roles_of
 from jaxnorm._trace.reading import Reading
 from tests.draws import draw
@@ -180,16 +180,72 @@ HEADS: dict[str, tuple[Callable[..., Any], set[str]]] = {
 
 @pytest.mark.parametrize("name", HEADS)
 def test_heads_are_the_last_kernels_of_results(name: str) -> None:
+    """All others have zero sums, except for those that read the inputs."""
     apply, expected = HEADS[name]
+    first = {"a", "b"} if name == "a linear model beside it" else {"a"}
     roles = roles_of(Reading(apply, THREE, (jnp.ones((5, 4)),)))
     assert named(roles.heads) == expected
-    assert named(roles.zero_sums) == {"a", "b", "c"} - expected
+    assert named(roles.zero_sums) == {"a", "b", "c"} - expected - first
 
 
 def test_heads_can_be_named() -> None:
     apply, _ = HEADS["a chain"]
     roles = roles_of(Reading(apply, THREE, (jnp.ones((5, 4)),)), ["b/kernel"])
     assert named(roles.heads) == {"b"}
+
+
+def convolved(stride: int = 1, **options: Any) -> Callable[..., Any]:
+    def apply(p: Any, x: Any) -> Any:
+        axes, steps, pads = ("NHWC", "HWIO", "NHWC"), (stride, stride), ((0, 0), (0, 0))
+        x = jax.lax.conv_general_dilated(x, p["a"], steps, pads, dimension_numbers=axes, **options)
+        return jax.nn.relu(x).mean((1, 2)) @ p["head"]
+
+    return apply
+
+
+def of_patches(p: Any, x: Any) -> Any:
+    x = x.reshape(-1, 3, 2, 3, 2, 3).transpose(0, 1, 3, 2, 4, 5).reshape(-1, 3, 3, 12)
+    return jax.nn.relu(x @ p["a"].reshape(12, 4)).mean((1, 2)) @ p["head"]
+
+
+#: Networks, the size of their first kernel, and whether its windows overlap.
+WINDOWS: dict[str, tuple[Callable[..., Any], int, bool]] = {
+    "each pixel": (convolved(), 1, False),
+    "neighbors": (convolved(), 3, True),
+    "neighbors, with a stride": (convolved(2), 3, True),
+    "neighbors, with gaps": (convolved(rhs_dilation=(2, 2)), 2, True),
+    "patches": (convolved(2), 2, False),
+    "patches, cut out": (of_patches, 2, False),
+    "each pixel, enlarged": (convolved(lhs_dilation=(2, 2)), 2, False),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_kernels_that_read_the_inputs_have_zero_sums_if_their_windows_overlap(name: str) -> None:
+    apply, size, overlaps = WINDOWS[name]
+    params = {"a": draw(1, size, size, 3, 4), "head": draw(2, 4, 2)}
+    assert ("a" in map(str, roles_of(Reading(apply, params, (X,))).zero_sums)) == overlaps
+
+
+@pytest.mark.parametrize("call", [normalizer_free, moving_average_normalization])
+def test_a_class_that_the_sum_of_the_features_tells_is_learned(call: Callable[..., Any]) -> None:
+    """The class of the set twonorm. With zero sums in the first layer it is hidden from all."""
+    x = draw(3, 512, 8)
+    y = (x.sum(1) > 0).astype(jnp.int32)
+    params = {"a": layer(4, 8, 16), "b": layer(5, 16, 16), "c": layer(6, 16, 2)}
+    apply, _ = HEADS["a chain"]
+    *in_loss, raw, tx = call(apply, params, optax.sgd(0.1, momentum=0.9), x)
+    model = in_loss[0] if in_loss else apply
+
+    def loss(raw: Any) -> Any:
+        return optax.softmax_cross_entropy_with_integer_labels(model(raw, x), y).mean()
+
+    def step(_: Any, carry: Any) -> Any:
+        updates, state = tx.update(jax.grad(loss)(carry[0]), carry[1], carry[0])
+        return optax.apply_updates(carry[0], updates), state
+
+    raw, _ = jax.jit(partial(jax.lax.fori_loop, 0, 50, step))((raw, tx.init(raw)))
+    assert (apply(effective(raw), x).argmax(1) == y).mean() > 0.95
 
 
 def test_units_of_one_feature_get_a_start_and_no_zero_sum() -> None:
@@ -251,7 +307,7 @@ def test_each_part_can_be_left_out() -> None:
         switches = {"zero_sums": True, "quiet": True} | {part: False}
         raw, tx = normalizer_free(apply, THREE, inner, x, **switches)
         hidden = dense(raw["a"], x)
-        sums = np.asarray(raw["a"]["kernel"]).sum(0)
+        sums = np.asarray(raw["b"]["kernel"]).sum(0)
         assert np.allclose(sums, 0, atol=1e-5) == (part != "zero_sums")
         assert np.allclose(hidden.var(0), 1, atol=1e-3) == (part != "fitted")
         assert hasattr(tx.init(raw), "means") == (part != "centered")

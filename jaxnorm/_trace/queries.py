@@ -98,12 +98,17 @@ def first_layer(net: Reading) -> PyTree:
         >>> first_layer(read(apply, params, jnp.ones((3, 8))))
         {'a': True, 'b': False, 'skip': True}
     """
-    program = net.program()
-    first = {layer.product.form.path for layer in program.layers.values()}
-    for use in program.facts.uses:
-        if not use.multiplies_inputs or {*use.within} - {"scan"}:
-            first.discard(use.kernel.path)
+    first = first_kernels(net.program())
     return map_entries(lambda path, _: path in first, net.plain)
+
+
+def first_kernels(program: Program) -> set[Path]:
+    """Returns the kernels that are multiplied with the inputs themselves, and with nothing else."""
+    first = {layer.product.form.path for layer in program.layers.values()}
+    uses = program.facts.uses
+    return first - {
+        use.kernel.path for use in uses if not use.multiplies_inputs or {*use.within} - {"scan"}
+    }
 
 
 class MarkedLayer(NamedTuple):
