@@ -65,8 +65,9 @@ def alone_in(folder: str | Path, flag: str = "--out", wait: float = 0.0) -> Iter
             _acquire(lock, folder, wait)
         except Timeout:
             raise UserError(
-                f"another run writes to {folder}; wanted one run per folder, because two overwrite "
-                f"each other's files: wait until it has ended, or give another {flag}."
+                f"another run writes to {folder}, and holds {FILE} there; wanted one at a time, "
+                "because two overwrite each other's files: wait until it has ended, and call again "
+                f"(finished runs are kept), or give another {flag}."
             ) from None
     try:
         yield

@@ -164,7 +164,7 @@ def test_nothing_is_written_where_a_paper_s_item_runs(folder, monkeypatch, capsy
         assert main([*command(folder, "A"), "--out", str(out), "--fresh"]) == 2
     waits, ended = capsys.readouterr().err.splitlines()
     assert waits.startswith(f"another run writes to {out}: this one waits")
-    assert ended.startswith(f"error: another run writes to {out}; wanted one run per folder")
+    assert ended.startswith(f"error: another run writes to {out}, and holds")
     assert reports(out) == before
 
 
