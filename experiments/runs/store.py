@@ -53,10 +53,14 @@ def patiently(action: Callable[[], Result]) -> Result:
         try:
             return action()
         except sqlite3.OperationalError as error:
-            busy = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-            if not busy or time.monotonic() > ends:
+            if not _is_busy(error) or time.monotonic() > ends:
                 raise
             time.sleep(0.05)
+
+
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    """Returns True for the error of a file that another program keeps locked."""
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 class Row(NamedTuple):
@@ -280,10 +284,13 @@ class Store:
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode == sqlite3.SQLITE_ERROR:  # Tables of another program.
                     raise
-                raise UserError(
-                    f"cannot use {self.path}: {error}; wanted a folder that is there, which can be "
-                    "written with its files, on a disk with space: free it or change --out."
-                ) from None
+                wanted = (
+                    "no other program, such as a browser of databases, that keeps it locked"
+                    if _is_busy(error)
+                    else "a folder that is there, which can be written with its files, on a disk "
+                    "with space: free it or change --out"
+                )
+                raise UserError(f"cannot use {self.path}: {error}; wanted {wanted}.") from None
 
 
 def _row(spec: str, results: str, curve: str, versions: str, date: str) -> Row:

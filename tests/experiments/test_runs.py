@@ -1,10 +1,12 @@
 """Trainings as rows: specs, the store, and several processes at once."""
 
+import contextlib
 import functools
 import itertools
 import math
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -22,6 +24,7 @@ from experiments.errors import UserError
 from experiments.papers.grid import Cell, Grid, Protocol
 from experiments.papers.item import Context
 from experiments.papers.training import train_grid
+from experiments.runs import store as store_of_runs
 from experiments.runs.comparison import Comparison, execute, seconds_left
 from experiments.runs.jobs import take_share
 from experiments.runs.spec import FREE, OFFSET, PROGRAMS, SHOWN, Spec, parts_beside
@@ -165,6 +168,17 @@ def test_a_store_on_a_full_disk_stays_as_it_was(tmp_path):
         store.add(spec(1), large)
     assert str(store.path) in str(error.value)
     assert [row.run for row in store.rows()] == [run()]
+
+
+def test_a_store_that_another_program_keeps_locked_is_named_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(store_of_runs, "_PATIENCE", 0.1)
+    store = Store(tmp_path)
+    store.add(spec(), run())
+    with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as browser:
+        browser.execute("BEGIN IMMEDIATE")
+        with pytest.raises(UserError, match=r"is locked; wanted no other program.* locked\.$"):
+            store.add(spec(1), run())
+    store.add(spec(1), run())
 
 
 @pytest.mark.parametrize("lost", ["moved", "full"])
