@@ -50,11 +50,7 @@ from experiments.training.federated import Federated, rows_per_client
 from experiments.training.nonfinite import guarded
 from experiments.training.parallel import Groups, batch_groups, parallelize, rows_together
 from experiments.training.private import check_private, private_optimizer
-from experiments.training.refusals import (
-    keeps_batch_normalization,
-    library_refusals,
-    needs_kernels,
-)
+from experiments.training.refusals import library_refusals
 from experiments.training.state import AnyArray, TrainState, run_keys
 from experiments.training.step import Step, make_step
 from experiments.training.stream import Streamed, StreamedEvaluation
@@ -394,7 +390,7 @@ def make_init(
         init_key, _, noise_key, _ = run_keys(seed)
         functional = functionalize(network(init_key))
         own = context._replace(functional=functional)
-        with keeps_batch_normalization(), needs_kernels(method, own):
+        with library_refusals(method, own):
             raw = method.parameters(functional.params, own, X)
         noise_seed = jax.random.bits(noise_key, (), jnp.uint32)
         optimizer_state = optimizer(own._replace(rows=X), noise_seed).init(raw)

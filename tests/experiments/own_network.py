@@ -33,6 +33,13 @@ class Wide(Residual):
     WIDTH = 32
 
 
+def starting_at_zero(rngs, shape, classes):
+    network = Residual(rngs, shape, classes)
+    zeros = nnx.initializers.zeros
+    network.stem = nnx.Linear(shape[-1], network.WIDTH, kernel_init=zeros, rngs=rngs)
+    return network
+
+
 def plain(rngs, shape, classes):
     return nnx.Linear(shape[-1], classes, rngs=rngs)
 

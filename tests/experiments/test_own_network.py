@@ -11,9 +11,11 @@ from flax import nnx
 import jaxnorm
 from experiments.cli import main
 from experiments.config import Config
+from experiments.errors import UserError
 from experiments.methods.table import METHODS
 from experiments.models.from_file import group_norm_like
 from experiments.models.group_norm import EPSILON, GroupNorm
+from experiments.training.programs import program_digests
 from experiments.training.trainer import Trainer, make_trainer
 from tests.experiments.toy import rows_of, save_toy, toy_dataset
 
@@ -84,6 +86,12 @@ def test_methods_on_weights_start_both_branches_quietly(method: str, factor: flo
         kernels = (tree["blocks"][block]["linear"]["kernel"] for tree in (quiet, loud))
         np.testing.assert_allclose(next(kernels), factor * next(kernels), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(quiet["stem"]["kernel"], loud["stem"]["kernel"], rtol=1e-5)
+
+
+def test_what_the_call_refuses_is_an_error_of_one_line_before_the_training() -> None:
+    trainer = trainer_of("moving-average", "starting_at_zero")
+    with pytest.raises(UserError, match=r"moving-average does not fit .*stem/kernel"):
+        program_digests(trainer, toy_dataset())
 
 
 @pytest.mark.slow
