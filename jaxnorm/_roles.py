@@ -176,7 +176,7 @@ def window_kernels(program: Program) -> set[Path]:
     what another hides, except for the mean of an image.
     """
     return first_kernels(program) & {
-        layer.product.form.path
+        layer.path
         for layer in program.layers.values()
         if not layer.product.biased and not _overlaps(layer.equation)
     }

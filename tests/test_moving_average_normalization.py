@@ -533,7 +533,6 @@ def stacked(params: Any, x: jax.Array) -> jax.Array:
 def test_a_stack_that_a_scan_slices_is_its_layers() -> None:
     """Behind a stem: a stack whose first layer reads the inputs has zero sums, a layer has not."""
     apply, params, x = dense()
-    stem, *params = [params[0], *params]
     several = {"layers": jax.tree.map(lambda *a: jnp.stack(a), *params[:-1]), "head": params[-1]}
     results = []
     for model, start in ((apply, params), (stacked, several)):
@@ -541,7 +540,7 @@ def test_a_stack_that_a_scan_slices_is_its_layers() -> None:
         def behind(p: Any, x: jax.Array, model: Any = model) -> jax.Array:
             return model(p["model"], x @ p["stem"]["kernel"] + p["stem"]["bias"][None])
 
-        start = {"stem": stem, "model": start}
+        start = {"stem": params[0], "model": start}
         in_loss, raw, tx = jn.moving_average_normalization(behind, start, optax.sgd(0.1), x)
         gradient = jax.grad(lambda raw, f=in_loss: square(f(raw, 2 * x)))(raw)
         results.append(stepped(raw, tx, gradient))

@@ -15,7 +15,6 @@ from experiments.training.epoch import WITHIN, Look, nothing, steps_per_epoch
 from experiments.training.history import Checkpointer, History, NoCheckpoints
 from experiments.training.initial import initial_checksums
 from experiments.training.nonfinite import copied, first_nonfinite, mean_of_taken
-from experiments.training.refusals import library_refusals
 from experiments.training.run import AT_CHANCE, DIVERGED, Diverged, Epoch, Run
 from experiments.training.state import TrainState
 from experiments.training.trainer import Trainer
@@ -153,5 +152,4 @@ def where_diverged(
 
 def start(trainer: Trainer, seed: int, X: Rows) -> TrainState:
     """Returns the initial state of a run."""
-    with library_refusals(trainer.method, trainer.context):
-        return trainer.init(np.uint32(seed), X)
+    return trainer.init(np.uint32(seed), X)

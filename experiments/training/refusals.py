@@ -14,7 +14,7 @@ from jaxnorm import Layout
 
 
 @contextmanager
-def keeps_batch_normalization() -> Iterator[None]:
+def _keeps_batch_normalization() -> Iterator[None]:
     """Silences the library's hint at batch normalization, which networks have on purpose here."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the model still has batch normalization", UserWarning)
@@ -22,7 +22,7 @@ def keeps_batch_normalization() -> Iterator[None]:
 
 
 @contextmanager
-def needs_kernels(method: Method, context: Context | None) -> Iterator[None]:
+def _needs_kernels(method: Method, context: Context | None) -> Iterator[None]:
     """Turns an error on a network without a kernel that the method may change into a user's."""
     try:
         yield
@@ -40,7 +40,7 @@ def needs_kernels(method: Method, context: Context | None) -> Iterator[None]:
 def library_refusals(method: Method, context: Context | None = None) -> Iterator[None]:
     """Turns the library's errors into a user's; they name the parameter and the reason."""
     try:
-        with keeps_batch_normalization(), needs_kernels(method, context):
+        with _keeps_batch_normalization(), _needs_kernels(method, context):
             yield
     except UserError:
         raise

@@ -392,8 +392,8 @@ def make_init(
         own = context._replace(functional=functional)
         with library_refusals(method, own):
             raw = method.parameters(functional.params, own, X)
-        noise_seed = jax.random.bits(noise_key, (), jnp.uint32)
-        optimizer_state = optimizer(own._replace(rows=X), noise_seed).init(raw)
+            noise_seed = jax.random.bits(noise_key, (), jnp.uint32)
+            optimizer_state = optimizer(own._replace(rows=X), noise_seed).init(raw)
         if rates is not None:
             optimizer_state = with_rates(optimizer_state, rates)
         state = TrainState(

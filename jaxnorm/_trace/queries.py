@@ -104,10 +104,11 @@ def first_layer(net: Reading) -> PyTree:
 
 def first_kernels(program: Program) -> set[Path]:
     """Returns the kernels that are multiplied with the inputs themselves, and with nothing else."""
-    first = {layer.product.form.path for layer in program.layers.values()}
-    uses = program.facts.uses
+    first = {layer.path for layer in program.layers.values()}
     return first - {
-        use.kernel.path for use in uses if not use.multiplies_inputs or {*use.within} - {"scan"}
+        use.kernel.path
+        for use in program.facts.uses
+        if not use.multiplies_inputs or {*use.within} - {"scan"}
     }
 
 
